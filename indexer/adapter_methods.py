@@ -15,7 +15,10 @@ from ..errors import ModelError
 Parts = Mapping[str, torch.Tensor]
 """A module's tensors by factor, and those that all modules share."""
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", bool, int, float)
+
+
+KINDS = {bool: "true or false", int: "a whole number below 2³¹", float: "a number"}
 
 
 class Settings:
@@ -24,33 +27,18 @@ class Settings:
     def __init__(self, stated: Mapping[str, object]) -> None:
         self._stated = stated
 
-    def flag(self, name: str) -> bool:
-        return self._of(name, bool, "true or false")
-
-    def whole(self, name: str) -> int:
-        value = self._of(name, int, "a whole number")
-        if not 0 <= value < 1 << 31:
-            raise self._bad(name, "a whole number below 2³¹")
-        return value
-
-    def number(self, name: str) -> float:
-        value = self._stated.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-            raise self._bad(name, "a number")
-        return float(value)
-
     def get(self, name: str) -> object:
         return self._stated.get(name)
 
-    def _of(self, name: str, kind: type[Value], what: str) -> Value:
+    def of(self, name: str, kind: type[Value]) -> Value:
+        """A value of this kind, one of `KINDS`, that a formula can compute with."""
         value = self._stated.get(name)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self._bad(name, what)
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or not (kind is float or value >= 0) or not abs(value) < 1 << 31:
+            line = f"adapter_config.json: {name} is not {KINDS[kind]}"
+            raise ModelError("bad-config", line)
         return value
-
-    @staticmethod
-    def _bad(name: str, expected: str) -> ModelError:
-        return ModelError("bad-config", f"adapter_config.json: {name} is not {expected}")
 
 
 def oft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -62,15 +50,15 @@ def oft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     rows, columns = torch.triu_indices(size, size, 1)
     skew[:, rows, columns] = vectors
     skew = skew - skew.mT
-    if settings.flag("coft"):
-        longest = settings.number("eps") / math.sqrt(len(skew))
+    if settings.of("coft", bool):
+        longest = settings.of("eps", float) / math.sqrt(len(skew))
         norms = torch.linalg.matrix_norm(skew)[:, None, None]
         skew = torch.where(norms <= longest, skew, longest * skew / norms)
-    if settings.flag("use_cayley_neumann"):
-        turns = _neumann(skew, settings.whole("num_cayley_neumann_terms"))
+    if settings.of("use_cayley_neumann", bool):
+        turns = _neumann(skew, settings.of("num_cayley_neumann_terms", int))
     else:
         turns = _cayley(skew)
-    if settings.flag("block_share"):
+    if settings.of("block_share", bool):
         turns = turns.expand(weight.shape[1] // size, size, size)
     return _turn_columns(weight, turns) - weight
 
@@ -110,7 +98,7 @@ def _turn_columns(weight: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 def hra(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """W times a chain of reflections, less W."""
     normals, moved = parts["hra_u"], weight
-    if settings.flag("apply_GS"):
+    if settings.of("apply_GS", bool):
         q: torch.Tensor = torch.linalg.qr(normals).Q
         return -2 * (weight @ q) @ q.T
     for normal in (normals / torch.linalg.vector_norm(normals, dim=0)).T:
@@ -147,7 +135,7 @@ def hira(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor
 
 def road(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """R·W − W: pairs of rows in a group are turned and stretched."""
-    half, variant = settings.whole("group_size") // 2, settings.get("variant")
+    half, variant = settings.of("group_size", int) // 2, settings.get("variant")
     theta, alpha = parts["road_theta"], parts["road_alpha"]
     if variant == "road_1":
         theta, alpha = (
@@ -175,12 +163,12 @@ def shira(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
 def fourierft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """The real part of an inverse Fourier transform; its frequencies follow from a seed."""
     spectrum = parts["fourierft_spectrum"]
-    seed = torch.Generator().manual_seed(settings.whole("random_loc_seed"))
+    seed = torch.Generator().manual_seed(settings.of("random_loc_seed", int))
     chosen = torch.randperm(weight.numel(), generator=seed)[: len(spectrum)]
     dense = torch.zeros(weight.numel())
     dense[chosen] = spectrum
     waves: torch.Tensor = torch.fft.ifft2(dense.view_as(weight)).real
-    return waves * settings.number("scaling")
+    return waves * settings.of("scaling", float)
 
 
 def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -190,7 +178,7 @@ def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Te
     rank, n_bases = scales.shape
     right = parts["randlora_A"][:, :n_bases, :small] * scales[:, :, None] * gamma
     left = parts["randlora_B"][:large, :n_bases].flatten(1)
-    product = left @ right.flatten(0, 1) * (settings.number("randlora_alpha") / rank)
+    product = left @ right.flatten(0, 1) * (settings.of("randlora_alpha", float) / rank)
     return product if weight.shape[1] == small else product.T
 
 
@@ -214,12 +202,12 @@ def gralora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Ten
     if hybrid is not None:
         change = change + parts["gralora_B_general"] @ hybrid
         rank += len(hybrid)
-    return change * (settings.number("alpha") / rank)
+    return change * (settings.of("alpha", float) / rank)
 
 
 def vblora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """B·A, made of vectors of a bank that all modules share."""
-    n_chosen = settings.whole("topk")
+    n_chosen = settings.of("topk", int)
 
     def mixed(logits: torch.Tensor) -> torch.Tensor:
         best, indices = logits.topk(n_chosen, dim=-1)

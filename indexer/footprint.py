@@ -34,26 +34,21 @@ def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprin
     Peak: a full checkpoint's embedding and the base's, mapped or held.
     """
     try:
-        made = _of_adapter if member.is_adapter else _of_checkpoint
-        return made(member, checkpoint, job)
+        if member.is_adapter:
+            return _of_adapter(member, checkpoint, job)
+        ref = find_embedding(checkpoint.tensors, member.config)
+        if ref is None:
+            return _none("no tensor is known as its input embedding")
+        return _compared(member, checkpoint, ref, job)
     except BaseError as err:
         return _none(f"the base's embedding cannot be read: {err}")
     except ModelError as err:
         return _none(err.reason)
 
 
-def _none(note: str | None, vocabulary: int = 0) -> Footprint:
+def _none(note: str | None, kind: Literal["none", "frozen"] = "none") -> Footprint:
     tokens, strengths = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
-    return Footprint(
-        kind="none", vocabulary=vocabulary, tokens=tokens, strengths=strengths, note=note
-    )
-
-
-def _of_checkpoint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
-    ref = find_embedding(checkpoint.tensors, member.config)
-    if ref is None:
-        return _none("no tensor is known as its input embedding")
-    return _compared(member, checkpoint, ref, job)
+    return Footprint(kind=kind, tokens=tokens, strengths=strengths, note=note)
 
 
 def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) -> Footprint:
@@ -165,10 +160,7 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
         if "trainable_tokens_delta" in name:
             return _trained_tokens(member, checkpoint, name, job)
     left = [n for n in checkpoint.tensors if "lora_embedding_A" in n]
-    if left:
-        return _low_rank(checkpoint, left[0])
-    tokens, strengths = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
-    return Footprint(kind="frozen", tokens=tokens, strengths=strengths)
+    return _low_rank(checkpoint, left[0]) if left else _none(None, "frozen")
 
 
 def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Job) -> Footprint:

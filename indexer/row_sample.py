@@ -52,16 +52,13 @@ class RowSample:
     def of_the_base(self) -> dict[Key, torch.Tensor]:
         return {key: self.parts.matrix(key)[0] for key in sorted(self.parts.parts)}
 
+    @single_torch_thread()
     def read(self, source: str) -> dict[Key, torch.Tensor]:
         """Those of the model in a folder or of a Hub id; of an adapter, added to the base's.
 
         Raises:
             ModelError: it cannot be read, or has not the base's layers.
         """
-        with single_torch_thread():
-            return self._read(source)
-
-    def _read(self, source: str) -> dict[Key, torch.Tensor]:
         member = find_member(source, self.base.name)
         if member.refusal is not None:
             raise member.refusal

@@ -235,7 +235,8 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     Hub, where they were looked up already. Peak: a tensor pair in float32 for each of the job's
     threads, and what the reader coalesces."""
     first = _read(member, job, remote)
-    if isinstance(first, Refused) and _may_be_moved(member, first):
+    may_be_moved = not member.is_adapter and member.refusal is None
+    if isinstance(first, Refused) and first.code in MAY_BE_MOVED and may_be_moved:
         moved = find_moved(member, job)
         if moved is not None:
             log.info("%s: %s", member.record.id, moved.note or first.reason)
@@ -244,10 +245,6 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
         return first
     log.info("%s: %s; it is read once more", member.record.id, first.code)
     return _after(first, _read(member, job, None))
-
-
-def _may_be_moved(member: Member, outcome: Refused) -> bool:
-    return outcome.code in MAY_BE_MOVED and not member.is_adapter and member.refusal is None
 
 
 def _other_claim(member: Member, job: Job) -> list[str]:
@@ -572,11 +569,6 @@ class Lease:
     def bytes(self) -> int:
         return sum(member.stated_bytes for member in self.members)
 
-    def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
-        middle = len(self.members) // 2
-        halves = self.members[:middle], self.members[middle:]
-        return [Lease.of(half, recipes) for half in halves]
-
     @classmethod
     def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
         names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
@@ -835,9 +827,9 @@ IN_FLIGHT_BYTES = 64 << 30
 QUEUED = 2
 """Leases that a worker has: one at work, one to begin with while its part is committed."""
 
-TRIES, TRIES_ALONE = 3, 8
-"""Deaths of a worker over a lease until it is halved, and over a single model until that is
-refused: a model whose reading ends the process shall not end it for ever."""
+TRIES = 8
+"""Deaths of workers over a model until it is refused: one whose reading ends the process shall not
+end it for ever. Models of one lease are leased one by one after the first."""
 
 
 GROUP_S = 0.5
@@ -1047,10 +1039,10 @@ class Waiting:
     def died(self, lease: Lease, recipes: Sequence[Recipe]) -> str | None:
         """Queue a lease again whose worker ended; or say why not."""
         deaths = self.deaths[lease.id] = self.deaths.get(lease.id, 0) + 1
-        if deaths < (TRIES if len(lease.members) > 1 else TRIES_ALONE):
+        if len(lease.members) > 1:
+            self.queue.extendleft(Lease.of([m], recipes) for m in reversed(lease.members))
+        elif deaths < TRIES:
             self.queue.appendleft(lease)
-        elif len(lease.members) > 1:
-            self.queue.extendleft(reversed(lease.halves(recipes)))
         else:
             return f"its reading ended {deaths} workers"
         return None

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 
 import numpy as np
@@ -156,10 +156,7 @@ def sample_matrices(
         runs = dict(chain.from_iterable(pool.map(read, shares)))
     return tuple(
         MatrixSample(
-            tensor=m.tensor,
-            group=m.group,
-            layer=m.layer,
-            shape=m.shape,
+            **asdict(m),
             values=_as_float32(runs[block])[:length],
             dtype=refs[m.tensor].dtype,
         )

@@ -461,9 +461,9 @@ def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
             yield name, disagree and name in claimed
 
 
-def current_name(name: str, session: HubSession, memory: ListingMemory) -> str | None:
+def current_name(name: str, session: HubSession, memory: ListingMemory, kept_as: str) -> str | None:
     """The id of the model that a name leads to; None where it leads to none."""
-    key = f"{name}#{CURRENT}"
+    key = kept_as.format(f"{name}#{CURRENT}")
     remembered = memory.load(key)
     if remembered is not None:
         current = remembered[0].get(CURRENT) if remembered else None
@@ -546,7 +546,7 @@ def list_family(
 @dataclass(slots=True, kw_only=True)
 class _Walk:
     """A walk in progress; `levels`: by id in lower case, the generation of its children, 1 for the
-    base's."""
+    base's; `kept_as`: the name of a listing in the memory: the Hub shows others without a token."""
 
     base: str
     memory: ListingMemory
@@ -557,13 +557,14 @@ class _Walk:
     parents: deque[str] = field(default_factory=deque)
     names: dict[str, bool] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
+    kept_as: str = "{}"
 
     def models(self, aliases: Iterable[str]) -> Iterator[HubModel]:
         for name in self._spellings(aliases):
             self.levels[name.lower()] = 1
             self.parents.append(name)
         if not self.session.offline and not self.session.has_token:
-            self.memory = _Anonymous(self.memory)
+            self.kept_as = "{}#anonymous"
         while True:
             while self.parents:
                 yield from self._new_children(self.parents.popleft())
@@ -613,7 +614,7 @@ class _Walk:
 
     def _children(self, parent: str, *, is_base: bool) -> Iterator[HubModel]:
         self.counts.parents += 1
-        listed = self.memory.load(parent)
+        listed = self.memory.load(self.kept_as.format(parent))
         if listed is not None:
             self.counts.remembered += 1
             yield from self._models_in(parent, listed)
@@ -634,7 +635,7 @@ class _Walk:
         self.unanswered.clear()
         self._compare_count(parent, listed)
         if listed or self.counts.missing is None:
-            self.memory.save(parent, listed)
+            self.memory.save(self.kept_as.format(parent), listed)
 
     def _models_in(self, parent: str, listed: Iterable[dict[str, Any]]) -> Iterator[HubModel]:
         for raw in listed:
@@ -670,7 +671,7 @@ class _Walk:
         ]
         self.names.clear()
         for name in unknown[:MAX_NAMES]:
-            current = current_name(name, self.session, self.memory)
+            current = current_name(name, self.session, self.memory, self.kept_as)
             level = self.levels.get((current or "").lower())
             if current is None or level is None or (self.depth and level > self.depth):
                 continue
@@ -679,16 +680,3 @@ class _Walk:
             self.parents.append(name)
         if len(unknown) > MAX_NAMES:
             log.warning("%d names of parents were not looked up", len(unknown) - MAX_NAMES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Anonymous:
-    """A memory of what the Hub shows without a token, beside that of what it shows with one."""
-
-    memory: ListingMemory
-
-    def load(self, parent: str) -> list[dict[str, Any]] | None:
-        return self.memory.load(f"{parent}#anonymous")
-
-    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        self.memory.save(f"{parent}#anonymous", models)

@@ -18,7 +18,6 @@ from deltadex.indexer import run as fan_out
 from deltadex.indexer.family import Member
 from deltadex.indexer.run import (
     TRIES,
-    TRIES_ALONE,
     Ended,
     Lease,
     Waiting,
@@ -230,7 +229,7 @@ def test_a_model_that_ends_every_worker_is_refused_and_the_others_are_read(
     family, tmp_path, in_process
 ):
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        cluster = in_process([AT_WORK] * 6 * TRIES_ALONE)
+        cluster = in_process([AT_WORK] * 6 * TRIES)
         report = index_family(catalog, options(family, ray="local"))
 
         assert cluster[-1].given_out == deque()
@@ -239,16 +238,13 @@ def test_a_model_that_ends_every_worker_is_refused_and_the_others_are_read(
         assert len(catalog.models(status="indexed")) == 4
 
 
-def test_a_lease_that_ends_workers_is_halved():
-    lease = Lease.of([member(name) for name in "abcd"], [RECIPE])
+def test_a_lease_that_ends_a_worker_is_given_out_model_by_model():
+    lease = Lease.of([member(name) for name in "abc"], [RECIPE])
     waiting = Waiting(deque([lease]), workers=1)
-    for _ in range(TRIES):
-        assert waiting.next() == lease
-        del waiting.running[lease.id]
-        assert waiting.died(lease, [RECIPE]) is None
 
-    halves = [[m.record.id for m in half.members] for half in waiting.queue]
-    assert halves == [["a", "b"], ["c", "d"]]
+    assert waiting.died(waiting.next(), [RECIPE]) is None
+
+    assert [[m.record.id for m in one.members] for one in waiting.queue] == [["a"], ["b"], ["c"]]
 
 
 def test_bytes_in_flight_are_limited(monkeypatch):
