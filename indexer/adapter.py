@@ -62,7 +62,7 @@ SET_ASIDE = {
 KOHYA_PREFIXES = ("lora_", "lycoris_")
 
 _ASIDE = {
-    "bias": "biases that were saved whole",
+    "bias": "saved biases",
     "embedding": "updates of embeddings",
     "copy": "untouched copies of replaced modules",
     "quantised": "quantised weights, taken as the base's",

@@ -88,7 +88,7 @@ def receive_backup(
         if (sha256 := file_sha256(temporary)) != wanted:
             raise StoreError(f"{target}: what came is not what was sent (SHA-256 differs)")
         with Catalog.open(temporary, read_only=True, create=False, repairs=False) as received:
-            models = int(received.stats()["models"])
+            models = sum(int(base["models"]) for base in received.stats()["bases"])
     return _made(target, models, sha256, started)
 
 
@@ -195,7 +195,7 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
     is_file = ending == ".parquet" and not target.is_dir()
     folder = target.parent if is_file else target
     make_folder(folder)
-    written = []
+    folder, written = folder.resolve(), []
     with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
         for name, sql in _TABLES.items():

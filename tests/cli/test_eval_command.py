@@ -108,7 +108,7 @@ def test_ways_are_compared_in_the_order_given(several):
     lines = run(several, "eval", "--compare", "raw,normalised", "--base", "bert").stdout
 
     assert [way["way"] for way in found["ways"]] == ["raw", "normalised"]
-    assert [line.split()[0] for line in lines.splitlines()] == ["way", "raw", "normalised"]
+    assert [line.split()[0] for line in lines.splitlines()] == ["scores", "raw", "normalised"]
     assert "family" not in lines
     assert "family" in run(several, "eval", "--compare", "raw").stdout
 
