@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import tempfile
 import threading
+import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -24,12 +26,11 @@ MOST = 4
 """Copies that are made or wait."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Snapshot:
     """A copy in a folder of its own, which is deleted with the last reference to this; `state` is
     the catalog's moment."""
 
-    folder: tempfile.TemporaryDirectory[str]
     path: Path
     state: str
     sha256: str
@@ -77,11 +78,16 @@ class Snapshots(Shared[Snapshot]):
         self._last = None
 
     def _make(self, state: str) -> Snapshot:
-        folder = tempfile.TemporaryDirectory(prefix="deltadex-", ignore_cleanup_errors=True)
-        target = Path(folder.name) / f"{self._readers.path.stem}.duckdb"
-        with self._readers.catalog() as catalog:
-            [written] = Backup(target).answer(catalog)
-        self._last = copy = Snapshot(folder, target, state, str(written["sha256"]))
+        folder = Path(tempfile.mkdtemp(prefix="deltadex-"))
+        target = folder / f"{self._readers.path.stem}.duckdb"
+        try:
+            with self._readers.catalog() as catalog:
+                [written] = Backup(target).answer(catalog)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self._last = copy = Snapshot(target, state, str(written["sha256"]))
+        weakref.finalize(copy, shutil.rmtree, folder, ignore_errors=True)
         timer = threading.Timer(KEPT_S, self._forget_copy, (copy,))
         timer.daemon = True
         timer.start()
