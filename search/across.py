@@ -26,7 +26,7 @@ from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, bounded, lengths_without, lower_spread
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve
 from .vocabulary import Vocabulary
-from .word_rows import SHRINKAGE, TokenRows, sparse_products
+from .word_rows import SHRINKAGE, SparseRows, TokenRows
 from .word_space import (
     FEWEST_RANKED,
     WordSpace,
@@ -55,25 +55,21 @@ MODELS_AT_ONCE = 4_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Some models of a family over shared words: sparse rows, and the mean of its cohort."""
+    """Some models of a family over shared words: their rows, and the mean of its cohort."""
 
-    rows: Any
+    rows: SparseRows
     mean: Float64[np.ndarray, " words"]
 
     def cosines(self, other: Side) -> Float64[np.ndarray, "models others"]:
-        mine, theirs = (side.rows @ side.mean for side in (self, other))
-        across = self.rows @ other.mean, other.rows @ self.mean
-        covariances = sparse_products(self.rows, other.rows) - across[0][:, None] - across[1]
+        mine, theirs = (side.rows.along(side.mean) for side in (self, other))
+        across = self.rows.along(other.mean), other.rows.along(self.mean)
+        covariances = self.rows.products(other.rows) - across[0][:, None] - across[1]
         covariances += self.mean @ other.mean
         lengths = (
-            lengths_without(_squares(side.rows), toward, float(side.mean @ side.mean))
+            lengths_without(side.rows.squares(), toward, float(side.mean @ side.mean))
             for side, toward in ((self, mine), (other, theirs))
         )
         return np.asarray(covariances / np.outer(*lengths))
-
-
-def _squares(rows: Any) -> Numbers:
-    return np.asarray(rows.multiply(rows).sum(axis=1))
 
 
 def find_across(
@@ -238,7 +234,7 @@ class _Asked:
             footprints = whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
             rows = space.rows(other, footprints)
             cosines = asked.cosines(Side(rows, mean))
-            here = start + np.flatnonzero(np.diff(rows.indptr))
+            here = start + np.flatnonzero(rows.are_here)
             numbers[0, here] = cosines[0, here - start]
             numbers[1, here] = (cosines[0] - cosines[1:].max(axis=0))[here - start]
             is_tied[here] = TokenRows.of(footprints, None).codes[here - start] == 1
@@ -255,9 +251,8 @@ def _too_few(n: int) -> str:
     return f"has {n} models whose footprints name tokens; {FEWEST_RANKED} are needed"
 
 
-def _mean(rows: Any) -> Float64[np.ndarray, " words"]:
-    n = np.count_nonzero(np.diff(rows.indptr))
-    return np.asarray(rows.sum(axis=0)) / (n + SHRINKAGE)
+def _mean(rows: SparseRows) -> Float64[np.ndarray, " words"]:
+    return np.asarray(rows.sum() / (np.count_nonzero(rows.are_here) + SHRINKAGE))
 
 
 def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:

@@ -44,7 +44,7 @@ class Touched:
     def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
         space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
         footprints = whole(self.view.footprints(self.view.keys[rows]))
-        return np.asarray(space.rows(self.view, footprints).toarray(), dtype=np.float32)
+        return space.rows(self.view, footprints).dense().astype(np.float32)
 
 
 @dataclass(slots=True, eq=False)

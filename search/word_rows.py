@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Float32, Float64, Int8, Int64, UInt8, UInt32
+from ..arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt32
 from ..records import Footprint
 
 Rows = Int64[np.ndarray, " rows"]
@@ -63,9 +63,6 @@ KINDS = ("exact", "tied")
 
 FEWEST_TOUCHED = 20
 """Tokens of a footprint that is compared with others."""
-
-AT_ONCE = 64
-"""Models whose tokens are spread out over the vocabulary at a time: 16 MB of 30,000 tokens."""
 
 Reading = tuple[str | None, float]
 """What two footprints must share to be compared: the tokenizer, and the share of it that was
@@ -129,38 +126,77 @@ class TokenRows(WordRows):
         return TokenRows(tuple(tokens), tuple(ranks), self.codes[rows])
 
     def products(self, other: TokenRows) -> Products:
-        # as scipy's sparse product, whose import takes longer than a question
-        products = np.zeros((len(self.tokens), len(other.tokens)))
-        sizes = np.array([len(some) for some in other.tokens], dtype=np.int64)
-        held = np.flatnonzero(sizes)
-        if not len(held):
-            return products
-        tokens = np.concatenate(other.tokens)
-        values = np.concatenate([_unit(some) for some in other.ranks])
-        starts = np.cumsum(sizes[held]) - sizes[held]
-        last = [int(some[-1]) for some in self.tokens if len(some)]
-        spread = np.zeros(max(int(tokens.max()), *last, 0) + 1)
-        for row, (own, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
-            spread[own] = _unit(ranks)
-            products[row, held] = np.add.reduceat(values * spread[tokens], starts)
-            spread[own] = 0.0
-        return products
+        last = [int(some[-1]) for some in (*self.tokens, *other.tokens) if len(some)]
+        width = max(last, default=0) + 1
+        return self.over(width).products(other.over(width))
 
-    def matrix(self, width: int, columns: Sequence[Int64[np.ndarray, " _"]] = ()) -> Any:
-        """Rows of unit length, sparse; over the tokens, or over a column for each, −1 for none."""
-        from scipy.sparse import csr_array
-
+    def over(self, width: int, columns: Sequence[Int64[np.ndarray, " _"]] = ()) -> SparseRows:
+        """Rows of unit length, over the tokens, or over a column for each, −1 for none."""
         places, values = [], []
         for number, (tokens, ranks) in enumerate(zip(self.tokens, self.ranks, strict=True)):
             place = tokens.astype(np.int64)
             if columns:
                 inside = place < len(columns[number])
                 place = np.where(inside, columns[number][place * inside], -1)
+            kept = ranks[place >= 0].astype(np.float64)
             places.append(place[place >= 0])
-            values.append(_unit(ranks[place >= 0]))
-        starts = np.cumsum([0, *map(len, places)])
-        content = np.concatenate([np.zeros(0), *values]), np.concatenate([_NO_PLACES, *places])
-        return csr_array((*content, starts), shape=(len(places), width))
+            values.append(kept / max(float(np.sqrt(np.vecdot(kept, kept))), np.finfo(float).tiny))
+        return SparseRows(tuple(places), tuple(values), width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseRows:
+    """Some rows: the places of each one's numbers, and the numbers. scipy has the same; its import
+    takes longer than a question."""
+
+    places: tuple[Int64[np.ndarray, " _"], ...]
+    values: tuple[Float64[np.ndarray, " _"], ...]
+    width: int
+
+    @property
+    def are_here(self) -> Bool[np.ndarray, " rows"]:
+        """Whether a row has any number."""
+        return np.array([len(some) > 0 for some in self.places], dtype=np.bool_)
+
+    def products(self, other: SparseRows) -> Products:
+        """Inner products, of every row with every other."""
+        products = np.zeros((len(self.places), len(other.places)))
+        sizes = np.array([len(some) for some in other.places], dtype=np.int64)
+        here = np.flatnonzero(sizes)
+        if not len(here):
+            return products
+        places, values = np.concatenate(other.places), np.concatenate(other.values)
+        starts, taken = np.cumsum(sizes[here]) - sizes[here], np.empty(len(places))
+        spread = np.zeros(self.width)
+        for row, (own, numbers) in enumerate(zip(self.places, self.values, strict=True)):
+            spread[own] = numbers
+            np.take(spread, places, out=taken, mode="clip")
+            taken *= values
+            products[row, here] = np.add.reduceat(taken, starts)
+            spread[own] = 0.0
+        return products
+
+    def along(self, vector: Float64[np.ndarray, " width"]) -> Float64[np.ndarray, " rows"]:
+        """Inner products with one vector."""
+        pairs = zip(self.places, self.values, strict=True)
+        return np.array([values @ vector[places] for places, values in pairs], dtype=np.float64)
+
+    def squares(self) -> Float64[np.ndarray, " rows"]:
+        return np.array([values @ values for values in self.values], dtype=np.float64)
+
+    def dense(self) -> Float64[np.ndarray, "rows width"]:
+        """Zeros, with the numbers in their places."""
+        rows = np.zeros((len(self.places), self.width))
+        for row, places, values in zip(rows, self.places, self.values, strict=True):
+            row[places] = values
+        return rows
+
+    def sum(self) -> Float64[np.ndarray, " width"]:
+        """Of all rows."""
+        total = np.zeros(self.width)
+        for places, values in zip(self.places, self.values, strict=True):
+            total[places] += values
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,27 +217,11 @@ class _KnownRows(TokenRows):
 
 
 _NO_TOKENS, _NO_RANKS = np.zeros(0, np.uint32), np.zeros(0, np.float32)
-_NO_PLACES = np.zeros(0, np.int64)
 
 
 def _ranks(strengths: UInt8[np.ndarray, " touched"]) -> Float32[np.ndarray, " touched"]:
     up_to = np.cumsum(np.bincount(strengths, minlength=256))
     return np.asarray(up_to[strengths] / len(strengths), dtype=np.float32)
-
-
-def _unit(ranks: Float32[np.ndarray, " _"]) -> Float64[np.ndarray, " _"]:
-    values = ranks.astype(np.float64)
-    length = max(float(np.sqrt(np.vecdot(values, values))), np.finfo(float).tiny)
-    return np.asarray(values / length)
-
-
-def sparse_products(left: Any, right: Any) -> Products:
-    """Of the rows of two sparse matrices: each a sum in the order of the columns."""
-    products = np.empty((left.shape[0], right.shape[0]))
-    for start in range(0, len(products), AT_ONCE):
-        some = left[start : start + AT_ONCE].toarray()
-        products[start : start + AT_ONCE] = (right @ np.ascontiguousarray(some.T)).T
-    return products
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView
 from .footprints import Vocabularies
 from .vocabulary import Vocabulary
-from .word_rows import TokenRows, tells, usual_reading
+from .word_rows import SparseRows, TokenRows, tells, usual_reading
 
 FEWEST_WORDS = 100
 """Words that two families share, from which models are compared."""
@@ -32,11 +31,11 @@ class WordSpace:
     catalog: Catalog
     columns: Mapping[str, int]
 
-    def rows(self, view: FamilyView, footprints: Sequence[Footprint | None]) -> Any:
+    def rows(self, view: FamilyView, footprints: Sequence[Footprint | None]) -> SparseRows:
         first = {one.tokenizer: one for one in footprints if one is not None}
         known = {tokenizer: self._places(view, one) for tokenizer, one in first.items()}
         places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
-        return TokenRows.of(footprints, None).matrix(len(self.columns), places)
+        return TokenRows.of(footprints, None).over(len(self.columns), places)
 
     def _places(self, view: FamilyView, footprint: Footprint) -> Tokens:
         try:
