@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from .opened import Opened
 
 MEANING = (
-    "updates that answer to the text's words, beside what random words find. A model may answer to "
-    "words that its data does not have; probabilities are not calibrated, and none is given."
+    "words that training touched, where an embedding tells them, and updates that answer to the "
+    "text's words, beside what random words find. A model may answer to words that its data does "
+    "not have; probabilities are not calibrated, and none is given."
 )
 
 
@@ -52,7 +53,7 @@ class Search(Filters, Question):
     k: int = option("-k", default=10, least=1, help="Number of models, at most.")
 
     def answer(self, db: Opened) -> TextTable:
-        from ..search.responses import words_in
+        from ..search.text_match import words_in
         from ..search.text_search import search_text
 
         catalog = db._catalog

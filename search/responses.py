@@ -1,17 +1,15 @@
-"""What models' updates answer to: words of one model, and models whose data is about a text.
+"""What models' updates answer to, in words.
 
 A stored response is beside the model's own mean over words; here it is beside what models of its
-kind answer, too, so that function words and what every update favours do not count. A text's words
-count with the words near them, by the squared cosine of their vectors and by how far a word tells
-the family's models apart. What random words would give says whether a text matches at all
-(docs/words.md).
+kind answer, too, so that function words and what every update favours do not count. A word that is
+asked counts with the words near it, by the squared cosine of their vectors and by how far a word
+tells the family's models apart (docs/words.md).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,20 +27,8 @@ SMOOTHED = 15
 SHRINKAGE = 4.0
 """Models as which the family counts in the mean of a kind, and nothing in that of the family."""
 
-COMMONEST = 20
-"""Words of the language so frequent that a text is not about them, by their rank."""
-
-DRAWN_WORDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-DRAWS = 200
-"""Texts of random words that say how well one matches by chance."""
-
 AT_ONCE, SPREAD_PARTS = 2_000, 64
 """Models, and parts of the words, that become numbers at a time."""
-
-MOST_QUERY_WORDS = 64
-"""Words of a text that are asked: its rarest."""
-
-_WORD = re.compile(r"[^\W\d_]+")
 
 Nearest = tuple[Int64[np.ndarray, "asked n"], Float32[np.ndarray, "asked n"]]
 """Places of words, and their squared cosines."""
@@ -63,7 +49,6 @@ class FamilyResponses:
     columns: Int8[np.ndarray, "words models"]
     spread: Float32[np.ndarray, " words"]
     usual: Mapping[str, Float32[np.ndarray, " words"]]
-    _draws: dict[int, Float64[np.ndarray, " draws"]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
@@ -121,76 +106,28 @@ class FamilyResponses:
 
     @cached_property
     def _near(self) -> Nearest:
-        return self._nearest(np.arange(len(self.lexicon.words)), SMOOTHED)
+        return self.nearest(np.arange(len(self.lexicon.words)), SMOOTHED)
 
-    @cached_property
-    def _place_of(self) -> Mapping[str, int]:
-        every = (*self.lexicon.words, *self.lexicon.others)
-        return {word: place for place, word in enumerate(every)}
-
-    def known(self, words: Sequence[str]) -> dict[str, int]:
-        """A text's words that the lexicon has, the most frequent first, and their places; the
-        rarest ones of a long text."""
-        every = self._place_of
-        found = sorted((every[word], word) for word in set(words) if word in every)
-        telling = [(word, place) for place, word in found if place >= COMMONEST]
-        return dict(telling[-MOST_QUERY_WORDS:])
-
-    def ask(self, known: Sequence[int]) -> TextMatch:
-        """How well models match the words at some places."""
-        places, weights = self._nearest(np.array(known), NEAR)
-        return TextMatch(self._scores(places, weights), places, self.by_chance(len(known)))
-
-    def _nearest(self, asked: Int64[np.ndarray, " asked"], n: int) -> Nearest:
+    def nearest(self, asked: Int64[np.ndarray, " asked"], n: int = NEAR) -> Nearest:
         """The words of responses nearest to each word, and their squared cosines."""
         cosines = self._vectors[asked] @ self._vectors[: len(self.lexicon.words)].T
         n = min(n, cosines.shape[1])
         places = np.argpartition(-cosines, n - 1, axis=1)[:, :n]
         return places, np.maximum(np.take_along_axis(cosines, places, 1), 0) ** 2
 
-    def _scores(
+    def scores(
         self, places: Int64[np.ndarray, "asked n"], weights: Float32[np.ndarray, "asked n"]
     ) -> Float64[np.ndarray, " models"]:
+        """How much models answer to some words by the words near them, in standard deviations."""
         told = weights * self.spread[places] ** 2
         told = (told / max(float(told.sum()) * STEPS, 1e-12)).ravel().astype(np.float32)
         chosen = self.columns[places.ravel()].astype(np.float32)
         return np.asarray(told @ chosen, dtype=np.float64)
 
-    def by_chance(self, n_words: int) -> Float64[np.ndarray, " draws"]:
-        """The best match of texts of so many random words, or a few less, rising."""
-        n_words = max(n for n in DRAWN_WORDS if n <= n_words)
-        if n_words not in self._draws:
-            rng, n_all = np.random.default_rng(n_words), len(self.lexicon.words)
-            n_drawn = min(n_words, n_all)
-            drawn = [rng.choice(n_all, n_drawn, replace=False) for _ in range(DRAWS)]
-            best = [self._scores(*self._nearest(some, NEAR)).max() for some in drawn]
-            self._draws[n_words] = np.sort(np.array(best))
-        return self._draws[n_words]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TextMatch:
-    """scores: of each model; places: the lexicon's words that stand for the text's; by_chance: the
-    best scores of random texts, rising."""
-
-    scores: Float64[np.ndarray, " models"]
-    places: Int64[np.ndarray, "asked n"]
-    by_chance: Float64[np.ndarray, " draws"]
-
-    def chances(self, scores: Float64[np.ndarray, " some"]) -> Float64[np.ndarray, " some"]:
-        """Of each, the share of random texts that have as good a best match."""
-        n_better = len(self.by_chance) - np.searchsorted(self.by_chance, scores, side="left")
-        return np.asarray((1 + n_better) / (1 + len(self.by_chance)))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
     responses: FamilyResponses | None
-
-
-def words_in(text: str) -> list[str]:
-    """The words of a text, lower-cased."""
-    return [word.casefold() for word in _WORD.findall(text)]
 
 
 def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:

@@ -8,22 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..store import Catalog, FamilyView, Filters
-from .responses import FamilyResponses, TextMatch
+from .text_match import TextIndex, TextMatch
 
 SURE, PERHAPS = 0.01, 0.05
 """Share of random texts with as good a best match, up to which a model matches, or perhaps."""
-
-LEAST_ANSWER = 0.5
-"""Standard deviations from which a model answers to a word."""
 
 MOST_SHOWN = 5
 """Words shown of a model."""
 
 NOTHING, NOT_ASKED = "matches nothing", "no family can be asked by words"
 
-NO_RESPONSES = (
-    "its models were indexed without what they answer to: that needs the base's folder with its "
-    "tokenizer, '.[studies]', and a base whose words have a meaning"
+NO_WORDS = (
+    "its models have no words: footprints need the base's tokenizer, and what adapters answer to "
+    "its folder, '.[studies]', and a base whose words have a meaning"
 )
 
 
@@ -69,7 +66,7 @@ class FoundByText:
 def search_text(
     catalog: Catalog, words: Sequence[str], bases: Sequence[str], k: int, filters: Filters
 ) -> FoundByText:
-    """The `k` models that answer to a text's words most, beside what random words find."""
+    """The `k` models that match a text's words best, beside what random words find."""
 
     def answer() -> FoundByText:
         models: list[ModelByText] = []
@@ -77,15 +74,14 @@ def search_text(
         left_out: list[LeftOut] = []
         for base in bases:
             view = catalog.family(base, catalog.find_recipe(None, base))
-            responses = FamilyResponses.of(catalog, view)
-            if responses is None or not len(responses.keys):
-                left_out.append(LeftOut(base, NO_RESPONSES))
+            index = TextIndex.of(catalog, view)
+            if not len(index.rows):
+                left_out.append(LeftOut(base, NO_WORDS))
                 continue
-            known = responses.known(words)
-            families.append(FamilyAsked(base, len(responses.keys), list(known)))
+            known = index.known(words)
+            families.append(FamilyAsked(base, len(index.rows), list(known)))
             if known:
-                match = responses.ask(list(known.values()))
-                models += _matched(view, responses, match, k, filters)
+                models += _matched(view, index.ask(list(known.values())), k, filters)
         models.sort(key=lambda model: (model.by_chance, -model.score, model.base, model.model))
         ranked = [replace(model, rank=rank) for rank, model in enumerate(models[:k], start=1)]
         asked = sorted({word for family in families for word in family.asked})
@@ -102,43 +98,31 @@ def search_text(
     return catalog.look(answer)
 
 
-def _matched(
-    view: FamilyView, responses: FamilyResponses, match: TextMatch, k: int, filters: Filters
-) -> list[ModelByText]:
-    rows = np.searchsorted(view.keys, responses.keys)
-    allowed = np.isin(rows, view.rows_where(filters)) if filters else np.ones(len(rows), bool)
-    order = [p for p in np.argsort(-match.scores, kind="stable").tolist() if allowed[p]][:k]
-    known = view.labels_at(rows[order].tolist())
-    labels = [known[row] for row in rows[order].tolist()]
-    chances = match.chances(match.scores[order])
+def _matched(view: FamilyView, match: TextMatch, k: int, filters: Filters) -> list[ModelByText]:
+    rows = match.index.rows
+    rows = np.intersect1d(rows, view.rows_where(filters)) if filters else rows
+    rows = rows[np.argsort(-match.scores[rows], kind="stable")[:k]]
+    labels = view.labels_at(rows.tolist())
+    chances = match.chances(match.scores[rows])
     return [
         ModelByText(
             rank=0,
-            model=view.ids[int(rows[place])],
+            model=view.ids[row],
             base=view.base,
-            words=_answered(responses, match, place),
+            words=match.words(row)[:MOST_SHOWN],
             verdict=_verdict(float(chance)),
             by_chance=round(float(chance), 4),
-            score=round(float(match.scores[place]), 3),
+            score=round(float(match.scores[row]), 3),
             probability=None,
-            dataset=label.dataset,
-            author=label.author,
-            run=label.run,
+            dataset=labels[row].dataset,
+            author=labels[row].author,
+            run=labels[row].run,
         )
-        for place, label, chance in zip(order, labels, chances, strict=True)
+        for row, chance in zip(rows.tolist(), chances, strict=True)
     ]
 
 
 def _verdict(chance: float) -> str:
     if chance <= SURE:
-        return "answers to it"
+        return "matches"
     return "perhaps" if chance <= PERHAPS else NOTHING
-
-
-def _answered(responses: FamilyResponses, match: TextMatch, place: int) -> list[str]:
-    """The text's words, or those near them, that a model answers to, the strongest first."""
-    places = np.unique(match.places)
-    answers = responses.answers(place)[places]
-    order = np.argsort(-answers, kind="stable")
-    told = [int(places[i]) for i in order.tolist() if answers[i] >= LEAST_ANSWER]
-    return [str(responses.lexicon.words[i]) for i in told[:MOST_SHOWN]]

@@ -1108,9 +1108,9 @@ NEAR_MISSES = 2
 
 
 def show_text_search(document: Document) -> None:
-    """The models that answer to a text, and by which words."""
+    """The models that match a text, and by which words."""
     asked = _listed_words(document["asked"])
-    about = f"models that answer to [bold]{asked}[/]: " if asked else ""
+    about = f"models by the words [bold]{asked}[/]: " if asked else ""
     _say(f"{about}{_text(document['verdict'])}")
     if document["unknown"]:
         _say(f"not asked, common or not known: {_listed_words(document['unknown'])}", "dim")

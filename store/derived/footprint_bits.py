@@ -40,8 +40,8 @@ class FootprintBits:
 
     @classmethod
     def read(cls, session: Session, base: str) -> FootprintBits:
-        """Those of a family, from its file, which is written where it is missing, of other
-        footprints, or damaged."""
+        """Those of a family, of a large one from its file, which is written where it is missing, of
+        other footprints, or damaged."""
         path = footprint_file(session.access.path, base)
         stamp = xxhash.xxh3_64_intdigest(footprint_stamp(session, base).encode())
         rows = _mapped(path, stamp)
@@ -49,10 +49,8 @@ class FootprintBits:
             blocks = list(_selected(session, base))
             rows = np.concatenate([np.zeros(1, blocks[0].dtype), *blocks])
             rows[0]["key"], rows[0]["touched"] = _signed(stamp), _digest(rows)
-            with suppress(StoreFull):
-                make_folder(path.parent)
-                with atomic_file(path, lasts=False) as file, file.open("wb") as opened:
-                    np.save(opened, rows)
+            if len(rows) > AT_ONCE:
+                _write(path, rows)
         return cls(rows[1:])
 
     @property
@@ -70,6 +68,13 @@ class FootprintBits:
             for some in np.array_split(self.rows, 1 + len(self.rows) // AT_ONCE)
         ]
         return np.asarray(np.concatenate(counts) / np.maximum(1, self.rows["touched"]))
+
+
+def _write(path: Path, rows: np.ndarray) -> None:
+    with suppress(StoreFull):
+        make_folder(path.parent)
+        with atomic_file(path, lasts=False) as file, file.open("wb") as opened:
+            np.save(opened, rows)
 
 
 def _row_type(n_bytes: int) -> np.dtype[Any]:

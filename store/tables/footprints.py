@@ -288,6 +288,23 @@ class Footprints:
         rows = self.session.execute(f"SELECT f.model {NAMING} ORDER BY f.model", [base])
         return [int(key) for (key,) in rows]
 
+    def kinds_by_key(self, base: str) -> dict[int, str]:
+        """The kinds of a family's footprints that name tokens of the base's tokenizer, or of one
+        that extends it, and of which all rows were read."""
+        rows = self.session.execute(
+            f"SELECT f.model, f.kind, f.tokenizer {NAMING} AND f.share = 1", [base]
+        )
+        own = self.family_tokenizer(base)
+        known = {name: self._extends(name) in (None, own) for name in {row[2] for row in rows}}
+        return {int(key): str(kind) for key, kind, name in rows if known[name]}
+
+    def _extends(self, tokenizer: str | None) -> str | None:
+        """What a tokenizer extends, or itself; None for the base's."""
+        if tokenizer is None:
+            return None
+        content = _stored_tokenizer(self.session, tokenizer)
+        return json.loads(content)["extends"] if content.startswith(_EXTENDS) else tokenizer
+
     def of(self, key: int) -> Footprint | None:
         """That of the model with this key; None where it has none."""
         found = select_footprints(self.session, keys=[key])

@@ -12,6 +12,7 @@ from deltadex.errors import DataError, RequestError
 from deltadex.search import footprints
 from deltadex.search.footprint_match import TRAINED
 from deltadex.search.vocabulary import Vocabulary
+from deltadex.store.derived import footprint_bits
 
 HALVES = [f"{name}-{half}" for name, half in product(SETS, "ab")]
 
@@ -156,6 +157,7 @@ def test_a_large_family_is_asked_by_its_file_which_is_made_again_where_damaged(
 
     every = ask()
     monkeypatch.setattr(footprints, "MOST_MATCHED", 2)
+    monkeypatch.setattr(footprint_bits, "AT_ONCE", 2)
     few = ask()
     (file,) = Path(f"{worded.path}.index").glob("*.tokens")
     content = bytearray(file.read_bytes())

@@ -16,6 +16,8 @@ import deltadex as dx
 from deltadex.cli import main
 from deltadex.database.serving import MapColumns
 from deltadex.errors import RequestError
+from deltadex.search import text_match
+from deltadex.search.vocabulary import Vocabulary
 from deltadex.store import STEPS, Lexicon
 from deltadex.training_data import lexicon
 
@@ -96,6 +98,34 @@ def test_a_text_finds_the_models_of_its_data_set(told, name):
     assert set(found["neighbours"][0]["words"]) & set(found["asked"])
     assert found["neighbours"][0]["probability"] is None
     assert found["neighbours"][0]["by_chance"] < found["neighbours"][2]["by_chance"]
+
+
+def test_a_text_finds_models_by_footprints_alone_where_words_have_no_meaning(worded, monkeypatch):
+    monkeypatch.setattr(text_match, "AT_ONCE", 8)
+    with dx.open(None) as own:
+        own.index(worded.base, worded.models)
+        found = {name: own.search(text, k=8).to_json() for name, text in TEXTS.items()}
+
+    for name, document in found.items():
+        assert {row["model"] for row in document["neighbours"][:2]} == {f"{name}-a", f"{name}-b"}
+        assert set(document["neighbours"][0]["words"]) <= set(document["asked"])
+        assert (document["compared"], document["left_out"]) == (8, [])
+
+
+def test_the_score_of_footprints_is_the_share_of_words_touched_less_what_is_usual(db):
+    family = db._catalog.bases()[0]
+    view = db._catalog.family(family, db._catalog.find_recipe(None, family))
+    words = ["bank", "film", "butter", "headlineless"]
+    touched = text_match.TouchedWords.read(db._catalog, view, words)
+    kept = db._catalog.footprints
+    pieces = Vocabulary(kept.tokenizer(kept.family_tokenizer(family))).words
+    own = [set(row.footprint.tokens.tolist()) for row in kept.all(family)]
+    has = np.array([[pieces.get(word, -1) in tokens for word in words] for tokens in own])
+    usual = (has.sum(axis=0) + 1) / (len(own) + 2)
+
+    by_id = sorted(range(len(view)), key=lambda row: view.ids[row])
+    expected = (has - usual).mean(axis=1)
+    assert touched.more_than_usual(np.arange(4))[by_id] == pytest.approx(expected, abs=1e-6)
 
 
 def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_say(told):
@@ -187,7 +217,7 @@ def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
         found = own.search("bank").to_json()
 
     assert (found["verdict"], found["neighbours"]) == ("no family can be asked by words", [])
-    assert "indexed without what they answer to" in found["left_out"][0]["reason"]
+    assert "its models have no words" in found["left_out"][0]["reason"]
 
 
 def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(worded, tmp_path, monkeypatch):

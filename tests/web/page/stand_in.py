@@ -197,13 +197,13 @@ class MadeUp:
         ranked = [row for row in self.rows if row["dataset"] == self.datasets[0]] if asked else []
         neighbours = [
             {"rank": n + 1, "model": row["model"], "base": self.base, "words": ["film", "review"],
-             "verdict": ("answers to it", "perhaps", "matches nothing")[min(n, 2)],
+             "verdict": ("matches", "perhaps", "matches nothing")[min(n, 2)],
              "by_chance": 0.01, "score": 1.0, "probability": None, "dataset": row["dataset"],
              "author": row["author"], "run": None}
             for n, row in enumerate(ranked[: int(query["k"])])
         ]  # fmt: skip
         return 200, {
-            "text": query["text"], "verdict": "answers to it" if asked else "matches nothing",
+            "text": query["text"], "verdict": "matches" if asked else "matches nothing",
             "asked": asked, "unknown": [], "compared": self.models, "neighbours": neighbours,
             "families": [{"base": self.base, "compared": self.models, "asked": asked}],
             "left_out": [], "meaning": "",
