@@ -127,12 +127,13 @@
   }
 
   function kinds() {
-    const named = { colour: "none" };
+    const named = { colour: "text" };
     const family = map.family.document;
     byId("kinds").replaceChildren(...[["full fine-tune", false, "full"], ["adapter", true, "adapter"]]
       .filter(([, , kind]) => family.kinds.includes(kind))
       .map(([text, hollow]) => make("span", {}, swatch(named, hollow), text)),
-    ...(family.downloads.some((n) => n > 0) ? [make("span", {}, "larger: more downloads")] : []));
+    ...(family.downloads.some((n) => n > 0) ? [make("span", {}, "larger: more downloads")] : []),
+    ...(map.family.contours.length ? [make("span", {}, "lines: models lie as densely along each")] : []));
   }
 
   function start() {

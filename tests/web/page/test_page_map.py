@@ -164,7 +164,7 @@ def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, ad
     page.wait_for_selector("#found [role=option]")
     by_name = family.requests["search"] - before
     page.locator("#search").fill("a review of a film")
-    page.wait_for_selector("#found >> text=answers to film, review")
+    page.wait_for_selector("#found >> text=by film, review")
     models = page.locator("#found .name").all_inner_texts()
     page.wait_for_selector("#found >> text=2 models found by words, none by name")
     page.keyboard.press("Enter")

@@ -317,7 +317,7 @@ def refused(page):
 
 def asked_by_words(page):
     page.locator("#search").fill("a review of a film")
-    page.wait_for_selector("#found >> text=answers to film, review")
+    page.wait_for_selector("#found >> text=by film, review")
 
 
 def legend(page):
