@@ -32,6 +32,7 @@ from .word_rows import (
     KINDS,
     SHRINKAGE,
     AnswerRows,
+    KnownRows,
     TokenRows,
     WordRows,
     answer_reading,
@@ -818,7 +819,7 @@ class ScoredWords:
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredWords]) -> ScoredWords:
-        rows = type(parts[0].rows).joined([part.rows for part in parts])
+        rows = KnownRows.joined([part.rows for part in parts])
         return cls(rows, np.concatenate([part.numbers for part in parts]))
 
     def take(self, rows: Rows) -> ScoredWords:

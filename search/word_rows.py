@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -29,8 +29,11 @@ class WordRows(ABC):
     """`codes`: places among the kinds of rows, or `ABSENT`; `related`: deviations above strangers
     between which more says nothing."""
 
-    related: ClassVar[tuple[float, float]]
     codes: Int64[np.ndarray, " models"]
+
+    @property
+    @abstractmethod
+    def related(self) -> tuple[float, float]: ...
 
     @property
     def are_here(self) -> Float64[np.ndarray, " models"]:
@@ -46,16 +49,60 @@ class WordRows(ABC):
     @abstractmethod
     def joined(cls, parts: Sequence[Any]) -> WordRows: ...
 
-    def known(self, products: Products) -> WordRows:
-        """The same rows, whose products with one another may be looked up."""
+    def known(self, products: Products) -> KnownRows:
+        """The same rows, whose products with one another are looked up."""
+        return KnownRows(self.plain, self.codes, products, np.arange(len(self.codes)))
+
+    @property
+    def plain(self) -> WordRows:
+        """The rows themselves."""
         return self
 
     @abstractmethod
     def take(self, rows: Rows) -> WordRows: ...
 
-    @abstractmethod
-    def products(self, other: Any) -> Products:
+    def products(self, other: WordRows) -> Products:
         """The cosines of every pair, 0 of absent ones: the same numbers whatever else there is."""
+        return self.plain.computed(other.plain)
+
+    @abstractmethod
+    def computed(self, other: Any) -> Products:
+        """`products`, of plain rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRows(WordRows):
+    """Some of the rows of `whole`, the products of them all; `places` are theirs."""
+
+    rows: WordRows
+    codes: Int64[np.ndarray, " models"]
+    whole: Float64[np.ndarray, "all all"]
+    places: Int64[np.ndarray, " models"]
+
+    @property
+    def related(self) -> tuple[float, float]:
+        return self.rows.related
+
+    @property
+    def plain(self) -> WordRows:
+        return self.rows
+
+    @classmethod
+    def joined(cls, parts: Sequence[WordRows]) -> WordRows:
+        """Plain rows of parts that are plain or known."""
+        plain = [part.plain for part in parts]
+        return type(plain[0]).joined(plain)
+
+    def take(self, rows: Rows) -> KnownRows:
+        return KnownRows(self.rows.take(rows), self.codes[rows], self.whole, self.places[rows])
+
+    def products(self, other: WordRows) -> Products:
+        if isinstance(other, KnownRows) and other.whole is self.whole:
+            return np.asarray(self.whole[np.ix_(self.places, other.places)])
+        return super().products(other)
+
+    def computed(self, other: Any) -> Products:
+        return self.rows.computed(other)
 
 
 KINDS = ("exact", "tied")
@@ -90,7 +137,7 @@ class TokenRows(WordRows):
     most as far: strengths depend on the rate and the number of steps, their order does not.
     `codes`: places in `KINDS`, or `ABSENT`."""
 
-    related: ClassVar[tuple[float, float]] = 1.0, 4.0
+    related = 1.0, 4.0
     """Deviations above strangers between which more says nothing: texts of one corpus share as many
     words, whatever they teach."""
 
@@ -115,17 +162,12 @@ class TokenRows(WordRows):
         ranks = tuple(some for part in parts for some in part.ranks)
         return cls(tokens, ranks, np.concatenate([part.codes for part in parts]))
 
-    def known(self, products: Products) -> TokenRows:
-        """The same rows, whose products with one another are looked up."""
-        places = np.arange(len(self.codes))
-        return _KnownRows(self.tokens, self.ranks, self.codes, products, places)
-
     def take(self, rows: Rows) -> TokenRows:
         listed = rows.tolist()
         tokens, ranks = ([some[row] for row in listed] for some in (self.tokens, self.ranks))
         return TokenRows(tuple(tokens), tuple(ranks), self.codes[rows])
 
-    def products(self, other: TokenRows) -> Products:
+    def computed(self, other: TokenRows) -> Products:
         last = [int(some[-1]) for some in (*self.tokens, *other.tokens) if len(some)]
         width = max(last, default=0) + 1
         return self.over(width).products(other.over(width))
@@ -199,23 +241,6 @@ class SparseRows:
         return total
 
 
-@dataclass(frozen=True, eq=False)
-class _KnownRows(TokenRows):
-    """Some of the rows of `whole`, the products of them all; `places` are theirs."""
-
-    whole: Float64[np.ndarray, "all all"]
-    places: Int64[np.ndarray, " models"]
-
-    def take(self, rows: Rows) -> _KnownRows:
-        some = TokenRows.take(self, rows)
-        return _KnownRows(some.tokens, some.ranks, some.codes, self.whole, self.places[rows])
-
-    def products(self, other: TokenRows) -> Products:
-        if isinstance(other, _KnownRows) and other.whole is self.whole:
-            return np.asarray(self.whole[np.ix_(self.places, other.places)])
-        return TokenRows.products(self, other)
-
-
 _NO_TOKENS, _NO_RANKS = np.zeros(0, np.uint32), np.zeros(0, np.float32)
 
 
@@ -253,7 +278,7 @@ class AnswerRows(WordRows):
     """How much more than usual models answer to each word, in steps; `codes`: 0, or `ABSENT` of a
     model whose tokens are known, or that has no such responses; its row is 0."""
 
-    related: ClassVar[tuple[float, float]] = math.inf, math.inf
+    related = math.inf, math.inf
 
     more: Int8[np.ndarray, "models words"]
     codes: Int64[np.ndarray, " models"]
@@ -277,7 +302,7 @@ class AnswerRows(WordRows):
     def take(self, rows: Rows) -> AnswerRows:
         return AnswerRows(self.more[rows], self.codes[rows])
 
-    def products(self, other: AnswerRows) -> Products:
+    def computed(self, other: AnswerRows) -> Products:
         # sums of whole numbers do not depend on their order
         mine, theirs = (side.more.astype(np.float64) for side in (self, other))
         lengths = (np.sqrt(np.maximum(np.square(side).sum(axis=1), 1)) for side in (mine, theirs))
