@@ -70,20 +70,6 @@ def test_components_against_the_base_name_what_was_edited(family, tmp_path):
     assert "prefers-color-scheme" in (tmp_path / "c.html").read_text("utf-8")
 
 
-def test_components_by_head_are_drawn_and_printed(family, tmp_path):
-    arguments = ("components", "a-0", "--against", family / "base", "--heads")
-    texts = ("--texts", family / "texts.txt")
-
-    report = document(family, *arguments, *texts, "-o", tmp_path / "c.png")
-    shown = run(family, *arguments, *texts)
-
-    (stack,) = report["stacks"].values()
-    assert {len(row) for row in stack["heads"]["local_shift"]} == {
-        len(stack["heads"]["importance"][0])
-    }
-    assert "layer.head" in shown.output
-
-
 def test_a_path_needs_no_catalog(family, tmp_path):
     document(tmp_path, "components", family / "models" / "a-0", "--texts", family / "texts.txt")
 

@@ -1,10 +1,9 @@
-"""Terms and heads against the hidden states, and against a second reading of their definitions."""
+"""Terms against the hidden states, and against a second reading of their definitions."""
 
 import functools
 import json
 from importlib.resources import files
 
-import numpy as np
 import pytest
 import torch
 from tiny_networks import (
@@ -18,21 +17,14 @@ from tiny_networks import (
 from torch import nn
 
 from deltadex.errors import StudyError
-from deltadex.study.components import components_study
 from deltadex.study.components.decomposition import (
-    HeadReads,
-    HeadTally,
-    Stream,
-    Track,
-    attention_heads,
     branch_constants,
-    counted_rows,
     decompose,
     importance,
     term_shifts,
 )
-from deltadex.study.network.anatomy import find_stacks, normalisation
-from deltadex.study.network.hidden_states import encoded, run_with_hooks
+from deltadex.study.network.anatomy import find_stacks
+from deltadex.study.network.hidden_states import encoded
 
 PADDED = make_texts(5, 9, 12)
 
@@ -297,128 +289,3 @@ def test_term_shifts_are_distances_and_signed_shares_of_the_move():
     assert torch.allclose(share.sum(dim=0), torch.ones(50), atol=1e-5)
     assert torch.allclose(share[0], (moved[0] * whole).sum(-1) / whole.norm(dim=-1) ** 2, atol=1e-5)
     assert not any(part.any() for part in term_shifts(base, base))
-
-
-TEXTS = make_texts(6, 9, 12)
-
-
-def head_vectors(network, place):
-    """The output of each head of one block, (heads, tokens, dim), before any norm behind a sum."""
-    stack, batch, taken = network.stacks[0], one_batch(network, TEXTS, keep_first=False), []
-    heads = attention_heads(network, stack)[id(stack.sublayers[place][0].branch)]
-    run_with_hooks(network, batch, HeadReads(heads, counted_rows(batch), taken.append).attach())
-    return torch.stack([taken[0].vectors(head) for head in range(heads.n_heads)])
-
-
-def branch_output(network, place):
-    """What the attention of one block adds to the stream."""
-    batch, kept = one_batch(network, TEXTS, keep_first=False), []
-    branch = network.stacks[0].sublayers[place][0].branch
-    hook = branch.register_forward_hook(lambda _, __, output: kept.append(output))
-    run_with_hooks(network, batch, [hook])
-    return kept[0].flatten(0, 1)[counted_rows(batch)]
-
-
-VALUES = {
-    "bert": lambda m, head: m.encoder.layer[0].attention.self.value.weight[8 * head :][:8],
-    "gpt2": lambda m, head: m.h[0].attn.c_attn.weight[:, 64 + 8 * head : 72 + 8 * head],
-    "gpt_neox": lambda m, head: interleaved(m.layers[0].attention.query_key_value.weight)[head],
-    "llama, biases": lambda m, head: m.layers[0].self_attn.v_proj.weight[8 * head :][:8],
-    "phi3": lambda m, head: m.layers[0].self_attn.qkv_proj.weight[48 + 8 * head :][:8],
-}
-"""The values of a head; of a pair of heads where values are shared (llama, phi3)."""
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_a_head_is_what_goes_missing_without_its_values(name):
-    network = tiny_network(name)
-    vectors, whole = head_vectors(network, 0), branch_output(network, 0)
-    shared = len(vectors) // (2 if name in ("llama, biases", "phi3") else 4)
-
-    for group in range(len(vectors) // shared):
-        left = edited(network, lambda model, group=group: VALUES[name](model, group).zero_())
-        expected = whole - branch_output(left, 0)
-        members = vectors[shared * group : shared * (group + 1)]
-        assert relative(members.sum(dim=0), expected) <= 1e-5
-
-
-@pytest.mark.parametrize("name", one_of_each_structure())
-def test_heads_sum_to_the_attention_of_their_block_and_of_the_last_layer(name):
-    network = tiny_network(name)
-    stack, batch = network.stacks[0], one_batch(network, TEXTS, keep_first=False)
-    stream = Stream.of(network, stack)
-    rows = counted_rows(batch)
-    tally, layers = HeadTally(attention_heads(network, stack)), []
-
-    def see(layer):
-        tally.see(layer)
-        layers.append(layer.kept())
-
-    track = Track(stack, stream.constants, see, rows, tally.rescale)
-    run_with_hooks(network, batch, (*tally.attach(rows), *track.attach()))
-    outputs, last = tally._outputs, layers[-1].terms[1]
-
-    sums = [sum(o.vectors(head) for head in range(4)) for o in outputs]
-    assert relative(sum(sums), last) <= 1e-6 * 5
-    tally.end_pass()
-    assert tally.own.shape == tally.last.shape == (network.n_layers, 4)
-    hidden = layers[-1].terms.sum(dim=0)
-    expected = ((last * hidden).sum(dim=-1) / hidden.square().sum(dim=-1)).sum()
-    assert float(tally.last.sum()) == pytest.approx(float(expected), abs=1e-5 * len(rows))
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "gemma2", "granite"])
-def test_the_importance_of_a_head_is_that_of_its_vector_in_its_own_block(name):
-    network = tiny_network(name)
-    stack, batch = network.stacks[0], one_batch(network, TEXTS, keep_first=False)
-    rows = counted_rows(batch)
-
-    (found, *_) = components_study(network, TEXTS, heads=True).stacks
-
-    layers = decompose(network, stack, batch, Stream.of(network, stack).constants)
-    hidden = layers[1].hidden.flatten(0, 1)[rows]
-    vectors = head_vectors(network, 0)
-    if name == "bert":
-        block = network.model.encoder.layer[0]
-        for norm in (block.attention.output.LayerNorm, block.output.LayerNorm):
-            sums = []
-            hook = norm.register_forward_pre_hook(lambda _, args, sums=sums: sums.append(args[0]))
-            run_with_hooks(network, batch, [hook])
-            spread = sums[0].flatten(0, 1)[rows].var(dim=-1, correction=0, keepdim=True)
-            vectors = vectors * norm.weight / (spread + norm.eps).sqrt()
-    shares = (vectors * hidden).sum(dim=-1) / hidden.square().sum(dim=-1)
-    assert found.heads.importance[0] == pytest.approx(shares.mean(dim=1).numpy(), abs=1e-6)
-    assert found.heads.local_shift is None
-
-
-def test_an_edit_of_one_heads_query_moves_that_head_alone():
-    base = tiny_network("bert")
-
-    def change(model):
-        query = model.encoder.layer[1].attention.self.query
-        query.weight[16:24] *= 1.5
-        query.bias[16:24] *= 1.5
-
-    (stack,) = components_study(edited(base, change), TEXTS, against=base, heads=True).stacks
-
-    moved, whole = stack.heads.local_shift, stack.against.local_shift
-    assert np.argwhere(moved > 1e-6).tolist() == [[1, 2]]
-    place = stack.against.local_terms.index("attention")
-    assert moved[1, 2] == pytest.approx(whole[1, place], rel=1e-4)
-
-
-def test_attention_with_a_bias_before_a_norm_cannot_be_split():
-    network = edited(tiny_network("gemma2", attention_bias=True), lambda _: None)
-
-    with pytest.raises(StudyError, match="'gemma2' cannot be split by head: its norm also reads"):
-        components_study(network, TEXTS, heads=True)
-
-
-def test_sinks_keep_the_values_biases_in_their_heads():
-    network = tiny_network("gpt_oss")
-    block = network.model.layers[0].self_attn
-
-    vectors, whole = head_vectors(network, 0), branch_output(network, 0)
-
-    assert relative(vectors.sum(dim=0), whole - block.o_proj.bias) <= 1e-6
-    assert normalisation(network.model.layers[0].input_layernorm)[1] is None
