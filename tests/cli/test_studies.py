@@ -203,7 +203,6 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
         assert line in printed
     assert "anisotropy, un-centred" not in printed
     assert "anisotropy, un-centred" in everything
-    assert "softmax of tokens" in everything
     assert {c["condition"] for c in kept["contrasts"]} == {"untrained", "scrambled"}
     assert [g["group"] for g in kept["untrained"]] == [g["group"] for g in kept["groups"]]
     stored = document(family, "sql", "SELECT settings FROM studies WHERE study = 'geometry'")

@@ -131,7 +131,6 @@ def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_siz
     assert found.sentences == 20
     assert found.to_reference == pytest.approx(np.mean([entropy(p, q) for p, q in pairs]))
     assert found.from_reference == pytest.approx(np.mean([entropy(q, p) for p, q in pairs]))
-    assert report.groups[1].layers[2].divergence_by("softmax-padded").to_reference > 0
 
 
 def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
@@ -157,27 +156,24 @@ def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
         assert layer.difference == pytest.approx(
             ours.anisotropy.centred - theirs.anisotropy.centred
         )
-        assert layer.low < layer.difference < layer.high
+        assert layer.low is None
 
 
 def test_paired_intervals_cover_what_fresh_texts_give():
-    """Two groups that differ by their texts' own noise: anisotropy, cosine and dimension."""
-    names = ("facco", "gram", "exact")
-    found = {name: [] for name in names}
+    """Two groups that differ by their texts' own noise."""
+    found = []
     for seed in range(24):
         texts = make_texts(("aaa_Latn", "aaa_Cyrl"), n=15)
         hidden = make_hidden(texts, tokens=11, seed=seed)
         one_layer = {number: states[2:] for number, states in hidden.items()}
         report = study(texts, hidden=one_layer, reference=None)
-        for measure in report.pairs[0].measures:
-            if measure.estimator in names and "uncentred" not in measure.measure:
-                (layer,) = measure.layers
-                found[measure.estimator].append((layer.difference, layer.low, layer.high))
+        (measure,) = (m for m in report.pairs[0].measures if m.estimator == "facco")
+        (layer,) = measure.layers
+        found.append((layer.difference, layer.low, layer.high))
 
-    for layers in found.values():
-        mean = np.mean([difference for difference, *_ in layers])
-        # of 24 intervals of 88 % (a bootstrap of 15 texts is narrow), 17 or more: P = 0.997
-        assert sum(low <= mean <= high for _, low, high in layers) >= 17
+    mean = np.mean([difference for difference, *_ in found])
+    # of 24 intervals of 95 %, 20 or more: P = 0.993
+    assert sum(low <= mean <= high for _, low, high in found) >= 20
 
 
 def test_one_text_has_no_error_and_says_so():
@@ -195,17 +191,6 @@ def test_one_text_has_no_error_and_says_so():
     assert group.layers[1].linearity.held_out_stream is None
 
 
-def test_other_groups_change_nothing_but_the_common_sample():
-    options = GeometryOptions(axes=2, sample=150)
-    alone = make_texts(groups=GROUPS[:2])
-
-    many = study(options=options)
-    few = study(alone, hidden={n: HIDDEN[n] for n in range(40)}, options=options)
-
-    assert few.groups == many.groups[:2]
-    assert (few.sample_set_by, many.sample) == ("--sample", 150)
-
-
 def test_parallel_texts_are_aligned_by_id_whatever_their_order(report):
     order = np.random.default_rng(0).permutation(len(TEXTS))
 
@@ -216,13 +201,13 @@ def test_parallel_texts_are_aligned_by_id_whatever_their_order(report):
     expected = {group.group: group for group in report.groups}
     for group in shuffled.groups:
         for layer, same in zip(group.layers, expected[group.group].layers, strict=True):
-            softmaxes = zip(layer.divergence[:2], same.divergence[:2], strict=True)
+            softmaxes = zip(layer.divergence[:1], same.divergence[:1], strict=True)
             for found, there in softmaxes:
                 assert found.to_reference == pytest.approx(there.to_reference)
 
 
 def test_the_kept_tokens_stand_for_all_where_moments_would_take_too_much(report, monkeypatch):
-    monkeypatch.setattr(group_states, "MOST_BYTES", 60_000)
+    monkeypatch.setattr(group_states, "MOST_BYTES", 65_000)
 
     kept = study(options=GeometryOptions(axes=2, keep=250))
 
@@ -248,7 +233,6 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
 
     assert (pair.language, pair.first, pair.second) == ("srp", "srp_Latn", "srp_Cyrl")
     assert pair.shared_ids == 20
-    assert pair.first_fertility == report.groups[2].fertility
     named = {(m.measure, m.estimator): m for m in pair.measures}
     to_reference = {("KL to reference", "gauss"), ("KL to reference", "softmax-mean")}
     assert set(named) == WITHOUT_REFERENCE | to_reference
@@ -260,8 +244,8 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
         assert layer.difference == pytest.approx(first - second)
         assert layer.low < layer.difference < layer.high
     assert by_sentence.sentences == 20
-    for name in (("mean cosine", "exact"), ("intrinsic dimension", "facco")):
-        assert all(layer.low < layer.difference < layer.high for layer in named[name].layers)
+    dimension = named["intrinsic dimension", "facco"].layers
+    assert all(layer.low < layer.difference < layer.high for layer in dimension)
     assert all(layer.low is None for layer in named["linearity, stream", "least squares"].layers)
 
 
@@ -293,7 +277,6 @@ def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
     assert few.anisotropy.centred is not None
     reasons = {d.estimator: d.reason for d in few.divergence}
     assert "no text shares its id" in reasons["softmax-mean"]
-    assert "no text shares its id" in reasons["softmax-padded"]
     assert "2 axes need 200 a side" in reasons["gauss"]
 
 
@@ -319,10 +302,8 @@ def test_json_is_plain_and_names_every_estimator(report):
     assert [d["estimator"] for d in layer["intrinsic_dimension"]] == ["facco", "mle", "low-fifth"]
     assert [d["estimator"] for d in layer["divergence"]] == [
         "softmax-mean",
-        "softmax-padded",
         "gauss",
     ]
-    assert layer["anisotropy"]["method"] == "gram"
     assert document["options"]["seed"] == 0
 
 
@@ -342,6 +323,22 @@ def test_fertility_by_words_characters_and_unknown_tokens():
     assert (chinese.tokens_per_word, chinese.tokens_per_character) == (None, 1.0)
     assert (empty.tokens_per_word, empty.tokens_per_character, empty.unknown_share) == (None,) * 3
     assert fertility(texts, lambda text: [1])["eng_Latn"].unknown_share is None
+
+
+def test_scrambled_texts_have_the_same_words_in_another_order():
+    texts = [
+        Text("the quick brown fox jumps over it", "eng_Latn", "1"),
+        Text("我喜欢读书", "zho_Hans", "1"),
+        Text("alone", "eng_Latn", "2"),
+    ]
+
+    found = scrambled(texts, 0)
+
+    for text, before in zip(found, texts, strict=True):
+        assert (text.group, text.id) == (f"{before.group}, scrambled", before.id)
+        assert (text.text == before.text) == (before.text == "alone")
+    assert sorted(found[0].text.split()) == sorted(texts[0].text.split())
+    assert sorted(found[1].text) == sorted(texts[1].text)
 
 
 def test_the_reservoir_keeps_every_token_equally_often():
@@ -384,20 +381,6 @@ def test_equal_texts_are_not_held_out_from_each_other():
 
     steps = [layer.linearity for group in report.groups for layer in group.layers[1:]]
     assert all(step.stream is not None and step.held_out_stream is None for step in steps)
-
-
-@pytest.mark.parametrize("allowed", [30_000, 25_000])
-def test_linearity_is_left_out_first_where_memory_is_short(monkeypatch, allowed):
-    options = GeometryOptions(axes=2, resamples=50, keep=100)
-    full = study(reference=None, options=options)
-    monkeypatch.setattr(group_states, "MOST_BYTES", allowed)
-
-    found = study(reference=None, options=options)
-
-    for group, whole in zip(found.groups, full.groups, strict=True):
-        for layer, same in zip(group.layers, whole.layers, strict=True):
-            assert layer.linearity is None
-            assert layer.anisotropy.centred == pytest.approx(same.anisotropy.centred)
 
 
 @pytest.mark.parametrize("width", ["full", "column"])
