@@ -187,9 +187,7 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches():
     encoded = encode_texts(network, words.texts, 8)
     items = items_of_words(encoded, words.text, words.spans)
 
-    found, seen, _ = collect_terms(
-        network, encoded, items, len(words.labels), batch_size=4
-    )
+    found, seen, _ = collect_terms(network, encoded, items, len(words.labels), batch_size=4)
 
     stack = network.stacks[0]
     constants = branch_constants(network, stack)
@@ -275,8 +273,7 @@ def test_shares_of_masked_tokens_are_exact_and_nothing_else_is_touched():
     before = [text.ids.copy() for text in encoded]
 
     found, again, other = (
-        choose_tokens(network, encoded, "masked", most=10_000, seed=s)
-        for s in (2, 2, 3)
+        choose_tokens(network, encoded, "masked", most=10_000, seed=s) for s in (2, 2, 3)
     )
 
     n_countable = sum(int(text.counted.sum()) for text in encoded)

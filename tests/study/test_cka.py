@@ -144,8 +144,7 @@ def test_a_network_beside_itself_and_beside_an_edited_one():
     assert (report.n_tokens, report.n_texts, report.n_blocks) == (187, 16, 15)
 
 
-@pytest.mark.parametrize("cut", [lambda text: text[:-2], str.upper, lambda text: ""])
-def test_networks_that_cut_texts_differently_are_refused(cut):
+def test_networks_that_cut_texts_differently_are_refused():
     tokenizer = make_tokenizer()
     texts = tuple(Text(text, "", text) for text in ("a cat", "the rain", "a song"))
 
@@ -153,7 +152,7 @@ def test_networks_that_cut_texts_differently_are_refused(cut):
         model_max_length = 64
 
         def __call__(self, text, **options):
-            changed = text if text == "a cat" else cut(text).replace("RAIN", "rail")
+            changed = text if text == "a cat" else text[:-2]
             return tokenizer(changed, **options)
 
     network = dataclasses.replace(tiny_network("bert"), tokenizer=tokenizer)
