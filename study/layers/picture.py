@@ -39,10 +39,7 @@ WITHOUT = re.compile(r"without-top-(\d+)")
 ROWS: Mapping[str, str] = {
     "random-applied": "random directions",
     "random-retrained": "random directions",
-    "punctuation-untested": "no punctuation",
-    "no-punctuation": "no punctuation",
     "mean-removed": "layers' means removed",
-    "decision-tree": "decision tree",
 }
 """The row of a control that has not one of its own, or needs a shorter title."""
 

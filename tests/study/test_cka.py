@@ -116,10 +116,8 @@ def test_the_standard_error_is_that_of_repeated_samples():
 def test_both_networks_keep_the_same_tokens():
     pairs = []
     for ids in np.split(np.arange(300), 6):
-        places, rows = np.ones(50, np.int64), ids[None, :, None].astype(np.float32)
-        pairs.append(
-            [TokenStates(hidden=h, text=ids, position=places, token=ids) for h in (rows, -rows)]
-        )
+        rows = ids[None, :, None].astype(np.float32)
+        pairs.append([TokenStates(hidden=h, text=ids) for h in (rows, -rows)])
 
     states = sample_pairs(pairs, keep=40, seed=1)
 

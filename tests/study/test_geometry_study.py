@@ -59,8 +59,6 @@ def batches(hidden, size=7):
         yield TokenStates(
             hidden=np.concatenate([hidden[number] for number in some], axis=1),
             text=np.repeat(some, lengths),
-            position=np.concatenate([np.arange(1, n + 1) for n in lengths]),
-            token=np.concatenate([np.arange(n) for n in lengths]),
         )
 
 
@@ -357,7 +355,7 @@ def test_references_and_states_that_cannot_be_studied_are_refused(monkeypatch):
     broken = HIDDEN | {45: HIDDEN[45].copy()}
     broken[45][2, 3, 1] = np.nan
     one = np.zeros(1, np.int64)
-    other = TokenStates(hidden=np.zeros((2, 1, DIM), np.float32), text=one, position=one, token=one)
+    other = TokenStates(hidden=np.zeros((2, 1, DIM), np.float32), text=one)
 
     with pytest.raises(StudyError, match=r"reference group 'fra_Latn'; .*'srp_Cyrl'"):
         study(reference="fra_Latn")
