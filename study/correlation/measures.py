@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -314,9 +313,6 @@ NAME_COLUMNS: Mapping[Over, tuple[str, ...]] = {
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-")
 """Cells that say that there is no number, in lower case."""
-COMMA = re.compile(r"[+-]?\d*,\d+")
-POINT = re.compile(r"[+-]?\d*\.\d+")
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +359,6 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
         }
         for column in named or others
     }
-    broken += _decimal_marks(path, filled, table.delimiter)
     for column, cells in filled.items():
         numbers = {name: _parsed(cell, table.delimiter) for name, cell in cells.items()}
         unusable = [name for name, value in numbers.items() if value is None]
@@ -399,30 +394,6 @@ def _rows_by_name(table: Table, key: str) -> tuple[dict[str, Row], list[str]]:
             continue
         broken.append(f"{table.path.name}:{number}: {wrong}")
     return rows, broken
-
-
-def _decimal_marks(
-    path: Path, filled: Mapping[str, Mapping[str, str]], delimiter: str
-) -> list[str]:
-    """A remark on commas that may separate thousands; with points, too, they are refused."""
-    if delimiter == ",":
-        return []
-    cells = [
-        (f"{cell} ({column} of {name})", cell)
-        for column, own in filled.items()
-        for name, cell in own.items()
-    ]
-    commas = [(where, cell) for where, cell in cells if COMMA.fullmatch(cell)]
-    point = next((where for where, cell in cells if POINT.fullmatch(cell)), None)
-    if commas and point:
-        raise RequestError(
-            f"{path}: numbers with a comma, {commas[0][0]}, and with a point, {point}: write one "
-            "decimal mark, and none between thousands"
-        )
-    if commas and all(THOUSANDS.fullmatch(cell) for _, cell in commas):
-        where, cell = commas[0]
-        return [f"{path.name}: {where} is read as {cell.replace(',', '.')}: a comma is decimal"]
-    return []
 
 
 def _parsed(cell: str, delimiter: str) -> float | None:

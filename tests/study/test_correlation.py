@@ -242,10 +242,6 @@ def test_rows_and_cells_that_cannot_be_used_are_named(tmp_path):
         ("model,score\na,x\n", (), "no number in score"),
         ("", (), "only nothing"),
         ("model,score,score\na,1,2\n", (), "two columns 'score' in its header"),
-        *(
-            (f"model;size;score\na;{size};0,9\nb;950;0,8\n", (), "write one decimal mark, and none")
-            for size in ("1.500", "0.9")
-        ),
     ],
 )
 def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, columns, line):
@@ -263,13 +259,3 @@ def test_a_column_with_a_missing_number_is_taken_and_one_with_a_word_is_named(tm
 
     assert given_file.columns == {"score": {"b": 0.5, "c": 0.7}}
     assert given_file.broken == ("a.csv: size is left out: 'many' of b is no number",)
-
-
-def test_a_comma_that_may_separate_thousands_is_said_to_be_decimal(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text("model\tsize\na\t12,345\nb\t950\n")
-
-    given_file = read_columns(path, (), "models")
-
-    assert given_file.columns["size"]["a"] == 12.345
-    assert given_file.broken == ("a.tsv: 12,345 (size of a) is read as 12.345: a comma is decimal",)

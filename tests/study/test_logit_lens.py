@@ -173,25 +173,6 @@ def plain_tokenizer():
     return tokenizer
 
 
-def test_slow_tokenizers_count_the_same_characters():
-    fast = plain_tokenizer()
-
-    class Slow:
-        is_fast = False
-        model_max_length = 64
-        decode = fast.decode
-
-        def __call__(self, text, *, return_offsets_mapping, **options):
-            assert not return_offsets_mapping
-            return fast(text, **options)
-
-    network = dataclasses.replace(causal("gpt2").network, tokenizer=Slow())
-    slow = dataclasses.replace(causal("gpt2"), network=network)
-
-    words = (Text("the the the", "", "1"), Text("x", "", "2"))
-    assert predicted_characters(slow, words, 64).tolist() == [8, 0]
-
-
 def test_a_model_beside_itself_differs_in_nothing_and_beside_another_in_something():
     model = causal("llama", tokenizer=True)
 

@@ -1,7 +1,6 @@
 """Laws planted in a curve are found again; noise is no law."""
 
 import json
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.optimize import brentq, curve_fit
+from scipy.optimize import curve_fit
 
 from deltadex.study.rank import fit_laws
 from deltadex.study.rank.law_choice import (
@@ -78,11 +77,10 @@ def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     # both stop where RSS changes by 1e-8: by √(21 · 1e-8) = 5e-4 standard errors
     assert (np.array(found.values) - values) / errors == pytest.approx(np.zeros(3), abs=1e-3)
     ours = np.array([p.standard_error for p in found.parameters.values()])
-    assert (ours >= errors * (1 - 1e-3)).all()
-    assert (ours <= errors * 1.1).all()
+    assert ours == pytest.approx(errors, rel=1e-3)
 
 
-@pytest.mark.parametrize("n_layers", [5, 6, 12, 40])
+@pytest.mark.parametrize("n_layers", [5, 40])
 def test_no_law_changes_faster_than_a_factor_of_five_from_layer_to_layer(n_layers):
     """The change of ln|law − a| between neighbours where the law changes most, at every bound."""
     layers = np.arange(1.0, n_layers + 1)
@@ -105,7 +103,7 @@ def test_no_law_changes_faster_than_a_factor_of_five_from_layer_to_layer(n_layer
     assert np.abs(slowest) == pytest.approx([FLATTEST_RATE] * 2)
 
 
-@pytest.mark.parametrize("n_layers", [5, 6, 12, 40])
+@pytest.mark.parametrize("n_layers", [5, 40])
 def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers):
     (box,) = LAW_NAMED["logistic drop"].boxes(n_layers)
     x = np.arange(n_layers) / (n_layers - 1)
@@ -116,24 +114,6 @@ def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers
     for grid, low, high in zip(box.grid, box.lower, box.upper, strict=True):
         assert (min(grid), max(grid)) == pytest.approx((low, high))
     assert len(box.shapes) == 5 * min(12, n_layers)
-
-
-def test_the_standard_error_of_a_badly_known_rate_is_that_of_its_profile():
-    """Expected: where RSS, fitted again at every rate, is one residual variance above the least."""
-    layers, ranks = planted("exponential", 12, noise=5.0, seed=3)
-    x = (layers - 1) / 11
-
-    def rss(rate):
-        basis = np.stack([np.ones(12), np.exp(-rate * x)], axis=1)
-        return float(np.sum((ranks - basis @ np.linalg.lstsq(basis, ranks, rcond=None)[0]) ** 2))
-
-    found = candidate(fit_laws(layers, ranks, 12), "exponential").parameters["c"]
-    least = rss(found.value)
-    low, high = (
-        brentq(lambda c: rss(c) - least * (1 + 1 / 9), found.value, end) for end in (0.5, 17.0)
-    )
-
-    assert found.standard_error == pytest.approx((high - low) / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("law", PLANTED)
@@ -317,16 +297,6 @@ def test_depth_is_the_models_not_the_fitted_layers():
     assert [p.standard_error for p in line.parameters.values()] == [None, None, None]
 
 
-def test_a_deep_model_has_its_segments_beside_the_fit():
-    ranks = np.array([9.0, 10, 11, 20, 20, 20, 20, 20, 20, 5, 4, 3])
-
-    segments = fit_whole(ranks).segments
-
-    assert (segments.first, segments.middle, segments.last) == (10.0, 20.0, 4.0)
-    assert fit_whole(ranks[:8]).segments is None
-    assert fit_laws(np.arange(4, 10), ranks[3:9], 12).segments.first is None
-
-
 @given(
     ranks=st.lists(st.integers(1, 400), min_size=5, max_size=9),
     seed=st.integers(0, 99),
@@ -343,8 +313,6 @@ def test_any_ranks_in_any_order_give_one_finite_answer(ranks, seed):
     document = json.loads(json.dumps(fit.to_json(), allow_nan=False))
     assert LawChoice.from_json(document) == fit
     assert document.pop("verdict") == fit.verdict
-    del document["walk_p_value"]  # a document of an earlier version
-    assert LawChoice.from_json(document) == replace(fit, walk_p_value=None)
     assert all(0 <= candidate.r_squared <= 1 for candidate in fit.candidates)
 
 
