@@ -8,7 +8,6 @@ from itertools import combinations, combinations_with_replacement
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import binomtest
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
@@ -261,6 +260,8 @@ def resampled(
 
 def _wilson(share: float, n: int) -> tuple[float, float]:
     """95 % interval of a share of 0 or 1, which draws cannot tell (Wilson 1927)."""
+    from scipy.stats import binomtest
+
     found = binomtest(round(share * n), n).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
 

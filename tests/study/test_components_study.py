@@ -75,13 +75,13 @@ def test_terms_that_nothing_makes_are_absent(name, absent):
         assert stack.absent == absent
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("t5", 2)])
-def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
+def test_batches_and_the_order_of_texts_change_nothing():
+    name = "t5"
     network, base = tuned(name), tiny_network(name)
     given = {"against": base}
     expected = components_study(network, TEXTS, batch_size=3, **given)
 
-    found = components_study(network, TEXTS[::-1], batch_size=batch_size, **given)
+    found = components_study(network, TEXTS[::-1], batch_size=2, **given)
 
     for one, other in zip(found.stacks, expected.stacks, strict=True):
         for part in OF_STACK:
@@ -106,8 +106,7 @@ def test_each_model_is_run_once_over_each_batch(name):
     assert read == ([1, 2, 2, 1],) * 2  # the first for the constants
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
-@pytest.mark.parametrize("copied", [True, False])
+@pytest.mark.parametrize(("name", "copied"), [("bert", False), ("t5", True)])
 def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name, copied):
     network = tiny_network(name)
     itself = edited(network, lambda _: None) if copied else network

@@ -142,17 +142,13 @@ COMPONENTS = {
     ("measure", "chosen", "value"),
     [
         ("geometry.anisotropy.centred", {}, 15.5),
-        ("geometry.anisotropy.centred", {"group": "fra"}, 20.5),
         ("geometry.anisotropy.centred", {"group": "fra", "layer": 0}, 20),
         ("geometry.centred", {"last": True}, 16),
         ("geometry.groups.layers.intrinsic_dimension.mle.dimension", {"layer": 1}, 31),
         ("geometry.mle.dimension", {}, 30.5),
-        ("geometry.tokens_per_word", {"group": "eng"}, 1.0),
         ("geometry.tokens", {"group": "none"}, None),
-        ("geometry.tokens", {}, 15),
         # of matrices by layer and term
         ("components.encoder.importance.bias", {"layer": 1}, 0.3),
-        ("components.encoder.importance.input", {}, pytest.approx(0.8)),
         ("components.total_shift", {"last": True}, 0.5),
         ("components.local_shift.attention", {"layer": 1}, 0.25),
     ],

@@ -137,24 +137,6 @@ def test_an_edited_feed_forward_is_found_with_inner_biases_and_the_norm_before_i
     assert not any(edits(stack) for stack in others)
 
 
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("t5", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
-        ("mpnet", "encoder.relative_attention_bias"),
-        ("deberta-v2", "encoder.rel_embeddings"),
-        ("deberta", "encoder.rel_embeddings"),
-    ],
-)
-def test_edited_relative_positions_are_an_edit_of_attention(name, path):
-    base = tiny_network(name)
-
-    shift = shift_of(edited(base, lambda model: scale(model.get_submodule(path), by=2)), base)
-
-    assert shift["attention"].max() > 1e-4
-    assert shift["feed_forward"].max() <= ZERO
-
-
 def shift_of(tuned, base):
     """{term: local shift by block} of the first stream."""
     stack = components_study(tuned, TEXTS, against=base).stacks[0]

@@ -14,7 +14,6 @@ from deltadex.study.geometry.moments import (
     StreamMoments,
     gaussian_floor,
     layer_linearity,
-    softmax_divergence,
     softmax_mean,
 )
 
@@ -51,25 +50,6 @@ def test_softmax_mean_equals_scipys_entropy():
     pairs = [(softmax(a / 2), softmax(b / 2)) for a, b in zip(ours, theirs, strict=True)]
     assert both.forward.tolist() == pytest.approx([entropy(p, q) for p, q in pairs])
     assert both.backward.tolist() == pytest.approx([entropy(q, p) for p, q in pairs])
-
-
-def test_means_over_sentences_come_with_direction_count_and_scale():
-    ours, theirs = np.random.default_rng(0).standard_normal((2, 5, 8))
-    both = softmax_mean(ours, theirs, scale=3.0)
-
-    found = softmax_divergence(both, scale=3.0)
-    nothing = softmax_mean(np.empty((0, 3)), np.empty((0, 3)), scale=1.0)
-    none = softmax_divergence(nothing, scale=1.0)
-
-    assert found.to_reference == pytest.approx(both.forward.mean())
-    assert found.from_reference == pytest.approx(both.backward.mean())
-    assert found.to_reference != found.from_reference
-    assert (found.sentences, found.scale, found.reason) == (5, 3.0, "")
-    assert (none.to_reference, none.sentences) == (None, 0)
-    assert "no text shares its id" in none.reason
-    for scale in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="scale must be above 0"):
-            softmax_mean(ours, theirs, scale=scale)
 
 
 def test_gauss_over_all_axes_is_the_textbook_formula():

@@ -103,19 +103,6 @@ def test_no_law_changes_faster_than_a_factor_of_five_from_layer_to_layer(n_layer
     assert np.abs(slowest) == pytest.approx([FLATTEST_RATE] * 2)
 
 
-@pytest.mark.parametrize("n_layers", [5, 40])
-def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers):
-    (box,) = LAW_NAMED["logistic drop"].boxes(n_layers)
-    x = np.arange(n_layers) / (n_layers - 1)
-
-    assert (box.lower[0], box.upper[0]) == pytest.approx((x[1], x[-2]))
-    assert box.lower[1] == pytest.approx(x[1] / 2)
-    assert box.upper[1] == 0.25
-    for grid, low, high in zip(box.grid, box.lower, box.upper, strict=True):
-        assert (min(grid), max(grid)) == pytest.approx((low, high))
-    assert len(box.shapes) == 5 * min(12, n_layers)
-
-
 @pytest.mark.parametrize("law", PLANTED)
 def test_a_planted_law_is_found_under_noise(law):
     fits = [fit_laws(*planted(law, 24, noise=0.3, seed=seed), 24) for seed in range(3)]

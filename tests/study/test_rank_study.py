@@ -196,29 +196,6 @@ def test_the_picture_has_a_panel_for_each_role_with_its_law():
     figure.savefig(io.BytesIO(), format="png", dpi=40)
 
 
-def test_the_picture_has_a_line_for_each_theta_on_one_scale_and_answers_to_the_mouse():
-    rng = np.random.default_rng(0)
-    spectra = [
-        replace(spectrum(60, layer, role), energies=np.sort(rng.pareto(1.0 + layer / 4, 60))[::-1])
-        for role in ("q", "up")
-        for layer in range(6)
-    ]
-    report = rank_study("m", spectra, thetas=(0.5, 0.9, 0.999))
-
-    for width in ("full", "column"):
-        picture = draw_ranks(report, width=width)
-
-        picture.sheet.savefig(io.BytesIO(), format="png", dpi=40)
-        assert legend(picture)[:3] == [rf"$\theta = {t}$" for t in (0.5, 0.9, 0.999)]
-        assert [title.split("\n")[0] for title in titles(picture.sheet)] == ["q", "up"]
-        assert all(title.count("\n") == 3 for title in titles(picture.sheet))
-        assert len({axes.get_ylim() for axes in picture.sheet.axes}) == 1
-        labels = [label for _, _, label in picture.places()]
-        assert len(labels) == 2 * 3 * 6
-        rank = report.curves[0].points[0].rank
-        assert labels[0] == f"encoder q, layer 0, θ = 0.5: rank {rank:g}"
-
-
 def test_the_picture_marks_rounding_zeros_and_standard_errors():
     spectra = [spectrum(rank, layer) for layer, rank in enumerate([6, 6, 5, 4, 4, 0, 7, 64])]
     spectra[6:] = [replace(s, noise_energy=50.0) for s in spectra[6:]]

@@ -15,8 +15,6 @@ from factories import make_family
 
 import deltadex as dx
 from deltadex.results import JsonRecord
-from deltadex.study.ablation.ablation import Ablation
-from deltadex.study.lens.logit_lens import LogitLens
 from deltadex.study.registry import STUDIES, record_of
 from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
@@ -29,9 +27,9 @@ OF_FILES = {"rank", "spectrum"}
 OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
 
 WRITTEN = {
-    "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 3},
+    "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 4},
     "spectrum": {"subjects": ["update", "weights"], "draws": 2, "seed": 0, "version": 1},
-    "components": OF_TEXTS | {"against": "B", "special_tokens": True, "heads": False},
+    "components": OF_TEXTS | {"against": "B", "special_tokens": True},
     "geometry": OF_TEXTS
     | {
         "version": 2,
@@ -45,11 +43,10 @@ WRITTEN = {
     "cka": OF_TEXTS | {"against": "B", "keep_tokens": 300, "seed": 0},
     "layers": OF_TEXTS
     | {
-        "version": 2,
+        "version": 3,
         "transfer": "T",
         "untrained": False,
         "embedding": True,
-        "punctuation": True,
         "keep_tokens": 100,
         "most_texts": 300,
         "seed": 0,
@@ -97,16 +94,6 @@ def test_a_study_is_stored_under_the_settings_of_earlier_versions(family, study)
         for key, value in WRITTEN[study].items()
     }
     assert json.loads(stored["settings"]) == expected
-
-
-def test_settings_of_studies_that_tiny_models_lack():
-    ablation = Ablation("m", texts="t", again=True, device="cuda", base="b", runs=5)
-    lens = LogitLens("m", texts="t", against="gpt2", batch_size=2)
-    shared = OF_TEXTS | {"max_tokens": 128}
-
-    own = {"senses": None, "tags": None, "runs": 5, "most_items": 3000, "seed": 0}
-    assert ablation.settings(texts="T", tasks=["masked"]) == shared | own | {"tasks": ["masked"]}
-    assert lens.settings(texts="T") == shared | {"against": "gpt2"}
 
 
 def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_database(family):

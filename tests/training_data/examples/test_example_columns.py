@@ -7,7 +7,7 @@ import uuid
 import pytest
 from data_set_files import write_csv, write_jsonl
 
-from deltadex.training_data import ColumnChoice, Example, examples, read_examples
+from deltadex.training_data import ColumnChoice, Example, read_examples
 from deltadex.training_data.columns import class_name, label_kind
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
@@ -37,16 +37,10 @@ def read(tmp_path, choice=None, **columns):
     [
         ({"Text": "text", "Label": "class"}, "classes", {"text": "Text", "label": "Label"}),
         ({"content": "short", "title": "text"}, "texts", {"text": "content"}),
-        ({"tweet": "text", "stars": "number"}, "classes", {"text": "tweet", "label": "stars"}),
         (
             {"premise": "text", "hypothesis": "short", "label": "number"},
             "classes",
             {"text": "premise", "pair": "hypothesis", "label": "label"},
-        ),
-        (
-            {"question": "short", "sentence": "text", "label": "class"},
-            "classes",
-            {"text": "question", "pair": "sentence", "label": "label"},
         ),
         (
             {"question": "short", "answer": "text", "label": "class"},
@@ -85,15 +79,12 @@ def test_columns_are_found_by_name(tmp_path, columns, kind, found):
     [
         *(
             ({"x": other, "y": "text", "z": "class"}, "classes", {"text": "y", "label": "z"})
-            for other in ("id", "url", "date", "hash", "uuid", "twitter date", "short")
+            for other in ("id", "url", "uuid", "twitter date", "short")
         ),
         ({"x": "uuid", "y": "chinese"}, "texts", {"text": "y"}),
         # two columns that could be labels are none; nor are identifiers, dates and addresses
         ({"x": "text", "y": "class", "z": "class"}, "texts", {"text": "x"}),
-        *(
-            ({"x": "text", "y": other}, "texts", {"text": "x"})
-            for other in ("id", "date", "url", "hash")
-        ),
+        *(({"x": "text", "y": other}, "texts", {"text": "x"}) for other in ("date", "hash")),
     ],
 )
 def test_the_text_is_the_longest_natural_text_and_the_label_the_only_one(
@@ -132,19 +123,8 @@ def test_a_header_with_equal_or_long_names_is_no_row(tmp_path, header):
 
 
 @pytest.mark.parametrize(
-    "first", ["sad,sad,the first words", f"glad,sad,{LONG}", f"{LONG},1,{LONG}"]
+    ("n_classes", "label"), [(77, "{}"), (500, "a long class name, of {}: ".ljust(60))]
 )
-def test_a_first_row_with_equal_or_long_fields_is_a_row(tmp_path, first):
-    moods = ("sad", "glad")
-    rows = [f"{moods[i % 2]},{moods[i % 3 % 2]},{VALUES['text'](i)}" for i in range(60)]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join([first, *rows]))
-
-    assert read_examples(path).rows == 61
-
-
-@pytest.mark.parametrize("label", ["{}", "intent {}", "a long class name, of {}: ".ljust(60)])
-@pytest.mark.parametrize("n_classes", [77, 500])
 def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
     rows = [
         {"text": f"some words {i}", "label": label.format(i % n_classes)}
@@ -157,19 +137,6 @@ def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
 
         assert (read.kind, len(read.classes)) == ("classes", n_classes)
         assert all(isinstance(example.label, str) for example in read.examples)
-
-
-def test_classes_that_the_first_rows_do_not_repeat_are_judged_by_the_whole_file(
-    tmp_path, monkeypatch
-):
-    """Of 60 rows that are looked at, 44 have a class of their own."""
-    monkeypatch.setattr(examples, "ROWS_LOOKED_AT", 60)
-    rows = [{"text": f"words {i}", "label": f"class {i % 44}"} for i in range(60)]
-    rows += [{"text": f"short words {i}", "label": f"class {i % 250}"} for i in range(700)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert (read.kind, len(read.classes)) == ("classes", 250)
 
 
 @pytest.mark.parametrize(
@@ -189,14 +156,6 @@ def test_a_label_column_that_is_not_used_is_said(tmp_path, label, said):
 
     assert read.kind == "texts"
     assert f'column "label" is no label: {said}' in read.describe()
-
-
-def test_more_labels_than_are_counted_are_said(tmp_path):
-    rows = [{"text": f"some words {i}", "label": f"n{i // 2}"} for i in range(2100)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert "no label: 1,000 or more different values in 2,100 rows" in read.describe()
 
 
 def test_the_choice_overrides_names(tmp_path):
@@ -275,13 +234,11 @@ def test_a_label_has_the_same_name_from_every_format(values, name):
     ("values", "rows", "kind"),
     [
         (range(150), 5, "classes"),
-        (range(1, 151), 5, "classes"),
         (range(101), 5, "numbers"),  # a percentage
         ([*range(75), *range(77, 600)], 2, "classes"),  # a file may lack a few
         (range(999), 2, "classes"),
         (range(1000), 2, "numbers"),  # further ones are not counted
         (range(0, 300, 2), 5, "numbers"),
-        (range(18, 140), 5, "numbers"),
         (range(300), 1, "names"),
         ([f"user{i}" for i in range(60)], 1, "names"),
         ([f"intent {i}" for i in range(999)], 2, "classes"),
