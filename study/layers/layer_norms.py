@@ -166,7 +166,6 @@ class LayerPca(JsonRecord):
         explained: Share of all variance on each axis, 0…1.
         coordinates, centroids: Of the rows, and of the layers.
         steps: Distance of each layer's centroid from that of the layer before.
-        plane_steps: The same distance on the first two axes, which a plot shows.
         depth_correlation: Spearman's ρ of the first coordinate and the layer; None where
             either does not vary.
     """
@@ -179,7 +178,6 @@ class LayerPca(JsonRecord):
     layer: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
     centroids: Float64[np.ndarray, "layers k"] = field(compare=False)
     steps: tuple[float, ...]
-    plane_steps: tuple[float, ...]
     depth_correlation: float | None
 
     @property
@@ -220,8 +218,7 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
         coordinates=coordinates.astype(np.float32),
         layer=rows.layer,
         centroids=centroids,
-        steps=_step_lengths(means),
-        plane_steps=_step_lengths(centroids[:, :2]),
+        steps=tuple(np.linalg.norm(np.diff(means, axis=0), axis=1).tolist()),
         depth_correlation=float(spearmanr(first, rows.layer).statistic) if varies else None,
     )
 
@@ -232,7 +229,3 @@ def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
     largest = (sizes >= sizes.max(axis=1, keepdims=True) * (1 - SAME_SIZE)).argmax(axis=1)
     signs = np.sign(axes[np.arange(len(axes)), largest])
     return np.ascontiguousarray(axes * signs[:, None])
-
-
-def _step_lengths(points: Float64[np.ndarray, "layers k"]) -> tuple[float, ...]:
-    return tuple(np.linalg.norm(np.diff(points, axis=0), axis=1).tolist())

@@ -218,9 +218,9 @@ class TextWindow(JsonRecord):
     max_tokens: int
     window: int | None
 
-    def notes(self, *, chosen: bool = False, fixed: bool = False) -> Iterator[str]:
+    def notes(self, *, chosen: bool = False) -> Iterator[str]:
         """What the user is told: texts that are cut, and a limit that has no effect, if the user
-        has `chosen` it; a `fixed` one cannot be chosen."""
+        has `chosen` it."""
         beyond = self.window is not None and self.max_tokens > self.window
         if beyond and chosen:
             yield (
@@ -233,8 +233,7 @@ class TextWindow(JsonRecord):
             reason = ", the model's window" if by_window else "; --max-tokens N reads more"
             yield (
                 f"{self.cut} of {self.texts} {verb} cut to "
-                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens"
-                f"{'' if fixed and not by_window else reason}"
+                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens{reason}"
             )
 
 

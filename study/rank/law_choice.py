@@ -81,7 +81,6 @@ class LawChoice(JsonRecord):
         scatter: Standard deviation of the ranks about `best` beyond their known errors.
         loo_rmse: Error of `best` where each point is predicted from the others, in ranks.
         candidates: Every fitted law, by AICc from the best to the worst.
-        left_out: Laws with too many parameters for the number of points.
     """
 
     points: int
@@ -95,7 +94,6 @@ class LawChoice(JsonRecord):
     loo_rmse: float | None = None
     constant_loo_rmse: float | None = None
     candidates: tuple[FittedLaw, ...] = ()
-    left_out: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -282,10 +280,6 @@ def fit_laws(
             are whole numbers.
         counts: The number of models that each rank is the mean of.
     """
-    if len(np.unique(layers)) != len(layers) or not np.isfinite(ranks).all():
-        raise ValueError("layers must differ and ranks must be finite")
-    if len(layers) and not (layers.min() >= 1 and layers.max() <= n_layers):
-        raise ValueError(f"layers must lie in 1…{n_layers}, got {layers.tolist()}")
     if len(layers) < FEWEST_POINTS:
         return LawChoice(
             points=len(layers),
@@ -338,7 +332,6 @@ def _choose(curve: Curve, counts: Counts | None) -> LawChoice:
         loo_rmse=left_out.constant_error if is_constant else left_out.error,
         constant_loo_rmse=left_out.constant_error,
         candidates=tuple(candidates),
-        left_out=tuple(law.name for law in LAWS if law.fewest_points > len(curve.ranks)),
     )
 
 

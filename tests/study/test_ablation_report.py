@@ -1,7 +1,5 @@
 """Subsets, agreement by hand, scores against scikit-learn, intervals, splits, JSON, picture."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,26 +100,6 @@ def test_items_of_few_texts_have_a_wider_interval():
     expected = binomtest(4, 4).proportion_ci(method="wilson")
     found = (all_right.scores[0].low, all_right.scores[0].high)
     assert found == pytest.approx((expected.low, expected.high))
-
-
-def test_json_holds_everything_and_no_nan():
-    predictions = make_predictions([[[1, -1], [-1, 1], [1, 1]]], [1, 1], baseline=[1, 0])
-
-    report = ablation_report(predictions)
-    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
-
-    assert [one["subset"] for one in document["subsets"]] == ["none", "i", "h", "ih"]
-    assert document["subsets"][3]["terms"] == ["input", "attention"]
-    assert document["subsets"][3]["sd"] is None
-    assert document["agreement"] == [
-        [1, 1, None, 1],
-        [1, 1, None, 1],
-        [None, None, 1, 1],
-        [1, 1, 1, 1],
-    ]
-    assert document["baseline"] == 0.5
-    assert document["n_unknown"] == 2
-    assert document["settings"] == {"layer": 6, "k": 1, "bootstrap": {"draws": 1000, "seed": 0}}
 
 
 @given(

@@ -93,18 +93,6 @@ def edit_config(adapter, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-@pytest.mark.parametrize("adapted", ["causal without a task"], indirect=True)
-def test_an_adapter_without_a_recorded_class_is_tried_on_its_bases(adapted):
-    adapter, base, _ = adapted
-    expected = all_states(load_network(str(adapter)), IDS)
-    edit_config(adapter, auto_mapping=None)
-
-    found = all_states(load_network(str(adapter)), IDS)
-
-    assert relative(found, expected) <= 1e-6
-    assert relative(found, all_states(load_network(str(base)), IDS)) > 1e-2
-
-
 @pytest.mark.parametrize("adapted", ["features"], indirect=True)
 def test_the_base_that_is_given_counts_more_than_the_configs_which_may_be_gone(adapted, tmp_path):
     adapter, base, _ = adapted

@@ -245,13 +245,3 @@ def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, columns,
 
     with pytest.raises(RequestError, match=line):
         read_columns(tmp_path / "a.csv", columns, "models")
-
-
-def test_a_column_with_a_missing_number_is_taken_and_one_with_a_word_is_named(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("model,size,score,note\na,1,NA,x\nb,many,0.5,y\nc,3,0.7,z\n")
-
-    given_file = read_columns(path, (), "models")
-
-    assert given_file.columns == {"score": {"b": 0.5, "c": 0.7}}
-    assert given_file.broken == ("a.csv: size is left out: 'many' of b is no number",)

@@ -184,17 +184,6 @@ def folder(tmp_path):
     return save
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_folder_is_loaded_with_its_head_tied_or_not(folder, tied):
-    path = folder("gpt2", tie_word_embeddings=tied)
-
-    model = load_causal(path, name="mine")
-
-    stored = transformers.AutoModelForCausalLM.from_pretrained(path)
-    torch.testing.assert_close(model.whole.lm_head.weight, stored.lm_head.weight)
-    assert lens_study(model, LETTERS).model == "mine"
-
-
 @pytest.mark.parametrize(
     ("saved", "line"),
     [

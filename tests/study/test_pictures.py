@@ -210,13 +210,3 @@ def test_a_large_family_shows_the_nearest_of_each_and_says_how_many():
     assert best <= set(models)
     caption = " ".join(t.get_text() for f in picture.sheet.subfigs for t in f.texts)
     assert f"{MOST_MODELS} of 300 models" in caption.replace("\n", " ")
-
-
-@pytest.mark.parametrize("width", ["full", "column"])
-@pytest.mark.parametrize("n_data", [3, 20])
-def test_only_cells_with_room_have_numbers(width, n_data):
-    picture = draw_data_scores(make_scores(n_data=n_data, n_models=20), width)
-
-    numbers = [t.get_text() for t in picture.figure.axes[0].texts]
-    has_room = n_data <= (14 if width == "full" else 3)
-    assert len(numbers) == (20 * n_data if has_room else 0)

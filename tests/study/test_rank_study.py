@@ -143,17 +143,6 @@ def test_a_family_leaves_out_zeros_and_rounding_and_says_how_many_in_any_order()
     assert {c.fit.verdict for c in rounding.curves} == {"too few points"}
 
 
-def test_a_family_counts_its_adapters():
-    adapter = rank_study("b", [spectrum(4, known=8)], thetas=(1.0,))
-
-    family = family_ranks([model("a", [5]), adapter])
-
-    assert family.notes == (
-        "1 of 2 models are adapters of rank 8, which their ranks cannot exceed",
-    )
-    assert family.slots[0].known_rank == 8
-
-
 def test_reports_come_back_from_json():
     one = rank_study(
         "a", [spectrum(3 + layer, layer, noise=layer / 9, known=16) for layer in range(10)]

@@ -218,16 +218,6 @@ def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path, name, 
     assert texts.notes == (f"{name}: its columns are separated by {word}",)
 
 
-def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):
-    write(tmp_path / "eng_Latn.txt", "one\n")
-
-    assert read_texts(tmp_path).notes == (
-        f"{tmp_path}: one text file in it, eng_Latn.txt; its name names no group",
-        f"{tmp_path}: one text only",
-    )
-    assert read(tmp_path / "b.txt", "one\ntwo\n").notes == ()
-
-
 def test_copies_of_texts_are_counted_within_a_group(tmp_path):
     table = "text,group\nsame,eng\nsame,eng\nsame,deu\nother,deu\n"
 

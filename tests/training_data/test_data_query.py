@@ -55,19 +55,6 @@ def test_it_lies_along_the_update_of_a_step_of_training(causal):
     assert cosine > 0.999
 
 
-def test_the_size_of_batches_does_not_matter(causal):
-    examples = make_examples(30)
-
-    vectors = [
-        fingerprint_data(
-            causal, examples, RECIPE, DataQueryOptions(parts=2, batch_size=size)
-        ).fingerprint.vector
-        for size in (3, 16)
-    ]
-
-    assert float(vectors[0] @ vectors[1]) > 0.999
-
-
 def test_parts_are_of_all_classes_and_of_equal_size():
     model = tiny_task_model("bert", None)
     examples = make_examples(48, label=3)

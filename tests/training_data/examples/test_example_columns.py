@@ -97,32 +97,6 @@ LONG = "What did you like about the product when you used it for the first time 
 
 
 @pytest.mark.parametrize(
-    "header",
-    [
-        "text,label,label",
-        f"{LONG},text,label",
-        f'"{LONG}",{LONG},mood',
-        "what was said,mood,mood",
-    ],
-)
-def test_a_header_with_equal_or_long_names_is_no_row(tmp_path, header):
-    rows = [
-        f"{VALUES['text'](i)},{'so ' * (i % 2)}{i % 2},{('sad', 'glad')[i % 2]}" for i in range(60)
-    ]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join([header, *rows]))
-
-    read = read_examples(path)
-
-    assert read.rows == 60
-    assert "no header" not in read.describe()
-    assert len(read.classes) in (0, 2)
-    if header.count("label") == 2:
-        assert 'several columns are named "label": the next is read as "label_1"' in read.describe()
-        assert {example.label for example in read.examples} == {"0", "so 1"}
-
-
-@pytest.mark.parametrize(
     ("n_classes", "label"), [(77, "{}"), (500, "a long class name, of {}: ".ljust(60))]
 )
 def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
@@ -137,25 +111,6 @@ def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
 
         assert (read.kind, len(read.classes)) == ("classes", n_classes)
         assert all(isinstance(example.label, str) for example in read.examples)
-
-
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
-        ("user{}", "300 different values in the first 300 rows"),
-        (
-            "a text of its own, long enough to be one: number {}",
-            "300 different values in the first",
-        ),
-    ],
-)
-def test_a_label_column_that_is_not_used_is_said(tmp_path, label, said):
-    rows = [{"text": f"some words {i}", "label": label.format(i)} for i in range(300)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert read.kind == "texts"
-    assert f'column "label" is no label: {said}' in read.describe()
 
 
 def test_the_choice_overrides_names(tmp_path):
@@ -192,28 +147,6 @@ def test_inputs_follow_instructions_and_answers_may_be_those_of_squad(tmp_path):
     ]
     read = read_examples(write_jsonl(tmp_path / "b.jsonl", rows))
     assert Example(text="What 1?", completion="1 it is", pair="It is 1.") in read.examples
-
-
-@pytest.mark.parametrize(
-    ("labels", "kind"),
-    [
-        ([i % 10 / 2 for i in range(60)], "classes"),
-        ([i / 7 for i in range(60)], "numbers"),
-        ([str(i / 7) for i in range(60)], "numbers"),
-        ([i % 5 for i in range(60)], "classes"),
-        ([True, False] * 30, "classes"),
-    ],
-)
-def test_many_fractions_are_numbers_and_few_values_are_classes(tmp_path, labels, kind):
-    rows = [{"text": f"some words {i}", "score": label} for i, label in enumerate(labels)]
-
-    for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
-        read = read_examples(path)
-
-        assert read.kind == kind
-        assert {type(example.label) for example in read.examples} == {
-            float if kind == "numbers" else str
-        }
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import json
 
 import pytest
 from data_set_files import (
@@ -17,7 +16,7 @@ from data_set_files import (
 )
 
 from deltadex.errors import DataError
-from deltadex.training_data import ColumnChoice, read_examples
+from deltadex.training_data import read_examples
 
 
 def texts(read):
@@ -174,16 +173,3 @@ def test_the_sentence_says_what_was_read(tmp_path):
         'reviews.csv: 32 of 61 rows drawn (seed 4); text = column "review" (by name), '
         'label = column "stars" (by name, 3 classes); 1 row skipped: 1 empty (first: line 62)'
     )
-
-
-def test_the_choice_names_columns_in_any_case(tmp_path):
-    rows = [{"A": f"first words {i}", "B": f"second words {i}", "C": i % 2} for i in range(20)]
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(rows))
-
-    read = read_examples(path, ColumnChoice(text="b", label="c", pair="a"))
-
-    assert {(e.text[:6], e.pair[:5], e.label) for e in read.examples} == {
-        ("second", "first", "0"),
-        ("second", "first", "1"),
-    }

@@ -59,23 +59,6 @@ def test_columns_that_are_not_needed_are_not_decoded(tmp_path, name):
     }
 
 
-def test_moments_inside_of_messages_do_not_disturb_them(tmp_path):
-    message = pa.struct(
-        [("role", pa.string()), ("content", pa.string()), ("at", pa.timestamp("ns"))]
-    )
-    talks = [
-        [
-            {"role": "user", "content": text, "at": 1},
-            {"role": "assistant", "content": "so", "at": 7},
-        ]
-        for text in TEXTS
-    ]
-
-    read = read_examples(save(tmp_path / "a.arrow", messages=pa.array(talks, pa.list_(message))))
-
-    assert (read.kind, len(read.examples)) == ("messages", ROWS)
-
-
 @pytest.mark.parametrize(
     ("part", "column", "kind"),
     [
