@@ -89,7 +89,7 @@ class Panel:
     Attributes:
         bounds: 95 % around the value, where there is such an interval.
         second: A second value of the same unit, drawn with hollow marks.
-        floor: Drawn once, without a group.
+        floor: Drawn once, without a group, of the studied network.
     """
 
     title: str
@@ -200,8 +200,10 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
             # a layer between two without a number has no band
             axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
     if panel.floor is not None:
-        for untrained in (False, True):
-            _draw_floor(axes, [c for c in curves if c.untrained == untrained], panel.floor)
+        trained = (curve.geometry.layers for curve in curves if not curve.untrained)
+        by_group = [[panel.floor(layer) for layer in layers] for layers in trained]
+        floor = np.fmax.reduce(np.array(by_group, dtype=np.float64))
+        axes.plot(floor, color=rcParams["text.color"], linewidth=0.8)
     if not any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines):
         axes.text(0.5, 0.5, "too few tokens", ha="center", va="center", transform=axes.transAxes)
     axes.set(title=panel.title, ylabel=panel.label)
@@ -217,15 +219,6 @@ def _mark(
     name = f"{curve.geometry.group or 'all texts'}{network}"
     labels = [f"{name}, hidden state {layer}\n{measure} {values[layer]:.3g}" for layer in known]
     picture.hover(axes, known.tolist(), values[known].tolist(), labels)
-
-
-def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
-    if not curves:
-        return
-    by_group = [[floor(layer) for layer in curve.geometry.layers] for curve in curves]
-    values = np.fmax.reduce(np.array(by_group, dtype=np.float64))
-    style = "--" if curves[0].untrained else "-"
-    axes.plot(values, linestyle=style, color=rcParams["text.color"], linewidth=0.8)
 
 
 def _entries(
