@@ -49,7 +49,6 @@ class Against(JsonRecord):
     """
 
     correlation: Float64[np.ndarray, "layers terms"]
-    correlation_method: str
     term_shift: Float64[np.ndarray, "layers terms"]
     term_shift_share: Float64[np.ndarray, "layers terms"]
     total_shift: Float64[np.ndarray, " layers"]
@@ -232,7 +231,6 @@ class Comparison:
         means = {name: total / n_tokens for name, total in self.sums.items()}
         against = Against(
             correlation=np.array(rhos).reshape(layers, terms),
-            correlation_method="spearman",
             local_terms=self.local_terms,
             local_embedding=self.embedding / n_tokens,
             **means,
