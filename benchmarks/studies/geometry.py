@@ -50,7 +50,7 @@ def biases(most_rows: int, dimensions: Sequence[int]) -> None:
                 found = []
                 for seed in range(max(5, min(40, 16000 // n))):
                     rows = cloud(kind, np.random.default_rng([d, n, seed]), n, d)
-                    (nearest,) = two_nearest(rows, [np.arange(n)])
+                    nearest = two_nearest(rows)
                     found.append([estimate(nearest, name) or np.nan for name in ESTIMATORS])
                 shares = np.array(found) / d
                 cells = [
@@ -71,8 +71,7 @@ def errors(draws: int, n_texts: int) -> None:
         for seed in range(draws):
             rows, blocks = clustered(share, n_texts, seed)
             found = intrinsic_dimension(rows, blocks=blocks)
-            left_out = [np.flatnonzero(blocks != block) for block in range(BLOCKS)]
-            parts = two_nearest(rows, left_out)
+            parts = [two_nearest(rows[blocks != block]) for block in range(BLOCKS)]
             estimates.append([each.dimension or np.nan for each in found])
             errors_of.append([each.standard_error or np.nan for each in found])
             bounds.append([[each.low or np.nan, each.high or np.nan] for each in found])

@@ -34,7 +34,6 @@ HEADS = {
     "masked-trained": "{predicts} tokens, trained",
     "senses-knn": "senses, kNN",
     "senses-mlp": "senses, MLP",
-    "senses-mlp-lemma": "senses, MLP per lemma",
     "tagging": "tags, macro-F1",
 }
 
@@ -63,6 +62,7 @@ class Ablation(TextStudy):
     """
 
     name = "ablation"
+    version = 2
     examples = ("ablation ./my-run --texts imdb.txt --tags ner.conll -o ablation.png",)
 
     _: KW_ONLY

@@ -28,8 +28,7 @@ NAMES = {
     "masked-own": "own head",
     "masked-trained": "trained head",
     "senses-knn": "nearest neighbours",
-    "senses-mlp": "two layers, shared",
-    "senses-mlp-lemma": "two layers per lemma",
+    "senses-mlp": "two layers",
     "tagging": "one hidden layer",
 }
 SHOWN_AGREEMENT = ("senses-mlp", "masked-trained", "tagging")
@@ -122,7 +121,7 @@ def _spoken(measure: AblationReport, row: int) -> str:
     score = measure.scores[row]
     sd = "" if score.sd is None else f", sd over {measure.n_runs} runs {score.sd:.3f}"
     return (
-        f"{measure.measure}, terms {score.label}: {score.value:.3f} "
+        f"{_task_title(measure)}, {NAMES[measure.key]}, terms {score.label}: {score.value:.3f} "
         f"({score.low:.3f} to {score.high:.3f}{sd})"
     )
 

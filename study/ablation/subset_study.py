@@ -400,9 +400,6 @@ def _measures(
         return {
             "senses-knn": partial(word_sense_knn, items),
             "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
-            "senses-mlp-lemma": partial(
-                word_sense_probe, items, trainings["senses-mlp-lemma"], of_lemmas=True
-            ),
         }
     own: dict[str, Callable[..., SubsetPredictions]] = {}
     if isinstance(head, LanguageHead):

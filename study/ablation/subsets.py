@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, combinations_with_replacement
 from typing import Any, Literal
 
 import numpy as np
 
-from ...arrays import Float32, Float64, Int64
+from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import JsonRecord
 
@@ -56,12 +55,16 @@ def term_subsets(names: Sequence[str]) -> tuple[Subset, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows of the items, each in at most one part; the seed is None where a user drew them."""
+    """Rows of the items, each in at most one part."""
 
     train: Int64[np.ndarray, " train"] = field(compare=False)
     validation: Int64[np.ndarray, " validation"] = field(compare=False)
     test: Int64[np.ndarray, " test"] = field(compare=False)
-    seed: int | None = None
+    seed: int
+
+    def only(self, used: Bool[np.ndarray, " items"]) -> Split:
+        parts = {name: getattr(self, name) for name in ("train", "validation", "test")}
+        return replace(self, **{name: part[used[part]] for name, part in parts.items()})
 
     def sizes(self) -> dict[str, object]:
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
@@ -99,7 +102,6 @@ class Items:
         names: Of the terms.
         labels: A token id, a tag, or a sense of each item, which counts within its lemma only.
         text: The text of each item. Items of one text are not independent.
-        split: Where the user gave one; else it is drawn by text.
         settings: How the items were chosen, for JSON.
     """
 
@@ -108,9 +110,12 @@ class Items:
     labels: Sequence[str] | Int64[np.ndarray, " items"]
     lemmas: Sequence[str] = ()
     text: Int64[np.ndarray, " items"]
-    split: Split | None = None
     seed: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def dim(self) -> int:
+        return int(self.terms.shape[2])
 
     def check(self, what: str) -> None:
         """Refuse to measure no item, or a term with NaN or infinity."""
@@ -126,12 +131,8 @@ class Items:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class SubsetResult:
-    """The class codes that one subset predicts, and the learning rate where it was trained."""
-
-    predicted: Int64[np.ndarray, "runs items"] = field(compare=False)
-    learning_rate: float | None = None
+Predicted = tuple[Int64[np.ndarray, "runs items"], float | None]
+"""The class codes that one subset predicts, and the learning rate where it was trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,6 @@ class SubsetPredictions:
 
     Attributes:
         key: The measure's name for programs, such as "senses-knn".
-        measure: Its name for people, such as "word senses, 5 nearest".
         predicted: Class codes in the order of `term_subsets`; `NONE` where there is none. A run
             is one training; measures without training have one.
         baseline: Predictions without the embedding, such as the commonest class.
@@ -148,7 +148,6 @@ class SubsetPredictions:
     """
 
     key: str
-    measure: str
     names: tuple[str, ...]
     predicted: Int64[np.ndarray, "runs subsets items"] = field(compare=False)
     targets: Int64[np.ndarray, " items"] = field(compare=False)
@@ -160,8 +159,7 @@ class SubsetPredictions:
 def predict_subsets(
     items: Items,
     key: str,
-    measure: str,
-    result: Callable[[Subset], SubsetResult],
+    predict: Callable[[Subset], Predicted],
     *,
     test: Int64[np.ndarray, " test"],
     targets: Int64[np.ndarray, " items"],
@@ -170,15 +168,14 @@ def predict_subsets(
 ) -> SubsetPredictions:
     """The predictions of all subsets for the test items."""
     subsets = term_subsets(items.names)
-    results = [result(subset) for subset in subsets]
-    trained = [(s.label, r.learning_rate) for s, r in zip(subsets, results, strict=True)]
-    rates = {label: rate for label, rate in trained if rate is not None}
+    predicted, rates_of = zip(*map(predict, subsets), strict=True)
+    trained = zip(subsets, rates_of, strict=True)
+    rates = {subset.label: rate for subset, rate in trained if rate is not None}
     chosen = {"chosen_learning_rates": rates} if rates else {}
     return SubsetPredictions(
         key=key,
-        measure=measure,
         names=items.names,
-        predicted=np.stack([found.predicted for found in results], axis=1),
+        predicted=np.stack(predicted, axis=1),
         targets=targets[test],
         baseline=baseline,
         text=items.text[test],
@@ -193,12 +190,10 @@ def commonest(codes: Int64[np.ndarray, " items"]) -> int:
 
 
 Score = Literal["accuracy", "macro-F1"]
-Unknown = Literal["wrong", "dropped"]
 
 DRAWS = 1_000
 DRAW_BLOCK_CELLS = 2_000_000
 """Resampled texts held at a time: 16 MB."""
-Z95 = 1.959963984540054
 
 
 def text_counts(
@@ -263,15 +258,12 @@ def resampled(
     return np.concatenate(blocks, axis=1)
 
 
-def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
-    """95 % interval of a share of independent items (Wilson 1927), within 0…1.
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """95 % interval of a share of 0 or 1, which draws cannot tell (Wilson 1927)."""
+    from scipy.stats import binomtest
 
-    SciPy's takes a count, and a mean over runs is none.
-    """
-    shrink = 1 + Z95**2 / n_items
-    centre = (share + Z95**2 / (2 * n_items)) / shrink
-    half = Z95 / shrink * math.sqrt(share * (1 - share) / n_items + (Z95 / (2 * n_items)) ** 2)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    found = binomtest(round(share * n), n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def agreement_matrix(
@@ -322,13 +314,12 @@ class AblationReport(JsonRecord):
 
     Attributes:
         baseline: The score of a guess without the embedding.
-        n_unknown: Items without a prediction, which count as wrong or are dropped (`unknown`).
+        n_unknown: Items without a prediction, which count as wrong.
         agreement: Share of equal predictions, in the order of `scores`; None where two
             subsets have no item in common.
     """
 
     key: str
-    measure: str
     score: Score
     names: tuple[str, ...] = field(metadata={"key": "terms"})
     scores: tuple[SubsetScore, ...] = field(metadata={"key": "subsets"})
@@ -336,7 +327,6 @@ class AblationReport(JsonRecord):
     n_items: int
     n_texts: int
     n_runs: int
-    unknown: Unknown
     n_unknown: int
     interval: str
     agreement: tuple[tuple[float | None, ...], ...]
@@ -372,9 +362,8 @@ def ablation_report(
 ) -> AblationReport:
     """Scores, 95 % intervals and agreement; items without a prediction count as wrong.
 
-    Intervals are Wilson's where every item is its own text, or where every draw gives the same
-    accuracy (all right, all wrong); otherwise, and for macro-F1, percentiles of a bootstrap over
-    texts.
+    Intervals are percentiles of a bootstrap over texts; where all items are right, or all wrong,
+    Wilson's of so many texts.
     """
     targets, text = predictions.targets, predictions.text
     n_items, n_texts = len(targets), len(np.unique(text))
@@ -386,18 +375,15 @@ def ablation_report(
     means = values.mean(axis=1).tolist()
     draws = resampled(score, counts, seed=seed)
     low, high = np.quantile(draws, [0.025, 0.975], axis=1)
-    spans = list(zip(low.tolist(), high.tolist(), strict=True))
-    interval = f"95 %, bootstrap over {n_texts} texts"
-    if score == "accuracy" and n_texts == n_items:
-        spans, interval = [wilson_interval(mean, n_items) for mean in means], "95 %, Wilson"
-    elif score == "accuracy":
-        spans = [span if span[0] < span[1] else wilson_interval(span[0], n_texts) for span in spans]
+    spans = [
+        _wilson(mean, n_texts) if mean in (0.0, 1.0) else span
+        for mean, *span in zip(means, low.tolist(), high.tolist(), strict=True)
+    ]
     leads = np.quantile(draws - draws[-1], [0.025, 0.975], axis=1).T.tolist()
     guess = text_counts(score, predictions.baseline[None], targets, text)
     n_runs = values.shape[1]
     return AblationReport(
         key=predictions.key,
-        measure=predictions.measure,
         score=score,
         names=predictions.names,
         scores=tuple(
@@ -420,9 +406,8 @@ def ablation_report(
         n_items=n_items,
         n_texts=n_texts,
         n_runs=n_runs,
-        unknown="wrong",
         n_unknown=int(np.count_nonzero((predictions.predicted == NONE).any(axis=(0, 1)))),
-        interval=interval,
+        interval=f"95 %, bootstrap over {n_texts} texts",
         agreement=tuple(
             tuple(None if np.isnan(share) else float(share) for share in row)
             for row in agreement_matrix(predictions.predicted)

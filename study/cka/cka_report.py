@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ...arrays import Float32, Float64, Int64
+from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import JsonRecord
 from ..geometry.group_states import Reservoir
@@ -98,70 +98,6 @@ def _require_memory(shapes: Sequence[tuple[int, int, int]]) -> None:
 LONGEST_SIDE = 512
 """Rows of a tile of a kernel."""
 
-First = Float32[np.ndarray, "layers rows dim"]
-Second = Float32[np.ndarray, "others rows width"]
-
-
-SquaredNorms = tuple[
-    Float64[np.ndarray, "subsets first_layers second_layers"],
-    Float64[np.ndarray, "subsets first_layers"],
-    Float64[np.ndarray, "subsets second_layers"],
-]
-"""|XᵀY|²_F of layers over rows, |XᵀX|²_F and |YᵀY|²_F; first index: 0 of all rows, then without
-each block.
-
-They are Σᵢⱼ (XXᵀ)ᵢⱼ (YYᵀ)ᵢⱼ, from tiles of the kernels: no matrix of rows × rows is held. Products
-are float32, of rows of length about 1; sums are float64.
-"""
-
-
-def squared_norms(first: First, second: Second, blocks: Sequence[slice]) -> SquaredNorms:
-    """All layers at once. Peak: layers · 512² float32."""
-    n = len(blocks)
-    cross = np.zeros((n, n, len(first), len(second)))
-    own = [np.zeros((n, n, len(first))), np.zeros((n, n, len(second)))]
-    for g, one in enumerate(blocks):
-        for h, other in enumerate(blocks[: g + 1]):
-            for rows, columns, twice in _tiles(one, other):
-                tiles = [
-                    (states[:, rows] @ states[:, columns].transpose(0, 2, 1)).reshape(
-                        len(states), -1
-                    )
-                    for states in (first, second)
-                ]
-                cross[g, h] += twice * (tiles[0] @ tiles[1].T).astype(np.float64)
-                for sums, tile in zip(own, tiles, strict=True):
-                    sums[g, h] += twice * np.einsum("lk,lk->l", tile, tile)
-    return _subsets(cross), _subsets(own[0]), _subsets(own[1])
-
-
-def _tiles(one: slice, other: slice) -> Iterator[tuple[slice, slice, int]]:
-    """(rows, columns, how often it counts): tiles of two blocks, or of half of one block."""
-    for rows in _cut(one):
-        for columns in _cut(other):
-            if one == other and columns.start > rows.start:
-                continue
-            yield rows, columns, 2 if one == other and columns.start < rows.start else 1
-
-
-def _cut(block: slice) -> list[slice]:
-    starts = range(block.start, block.stop, LONGEST_SIDE)
-    return [slice(start, min(start + LONGEST_SIDE, block.stop)) for start in starts]
-
-
-def _subsets(
-    sums: Float64[np.ndarray, "blocks blocks *sizes"],
-) -> Float64[np.ndarray, " subsets *sizes"]:
-    """From sums over pairs of blocks g ≥ h: over all pairs, and over those without each block."""
-    diagonal = np.stack([sums[g, g] for g in range(len(sums))])
-    below = sums.copy()
-    for g in range(len(sums)):
-        below[g, g] = 0
-    total = 2 * below.sum(axis=(0, 1)) + diagonal.sum(axis=0)
-    touching = 2 * (below.sum(axis=0) + below.sum(axis=1)) + diagonal
-    return np.concatenate([total[None], total - touching])
-
-
 MOST_BLOCKS = 20
 FEWEST_BLOCKS = 5
 """With fewer texts there is no standard error."""
@@ -172,7 +108,6 @@ LEAST_SPREAD = 1e-6
 """Of a layer's largest value; what varies less is rounding."""
 
 States = Float32[np.ndarray, "layers rows dim"]
-Squares = Float64[np.ndarray, "layers rows"]
 Matrix = Float64[np.ndarray, "first_layers second_layers"]
 
 
@@ -204,86 +139,100 @@ def align(states: PairedStates, *, seed: int) -> Alignment:
         raise StudyError(f"{n} tokens are too few; give texts of {FEWEST_TOKENS} tokens or more")
     block_of = _blocks(states.text, seed)
     order = np.argsort(block_of, kind="stable")
-    edges = np.searchsorted(block_of[order], range(int(block_of.max()) + 2)).tolist()
-    blocks = [slice(a, b) for a, b in pairwise(edges)]
     first, second = (_unit_rows(part[:, order]) for part in (states.first, states.second))
-    norms = squared_norms(first, second, blocks)
-    subsets = [None, *(blocks if len(blocks) >= FEWEST_BLOCKS else ())]
-    squares = [np.einsum("lnd,lnd->ln", x, x, dtype=np.float64) for x in (first, second)]
-    forms = []
-    for subset, left_out in enumerate(subsets):
-        x = _Rows.of(first, squares[0], left_out)
-        y = _Rows.of(second, squares[1], left_out)
-        forms.append(_cka(x, y, *(part[subset] for part in norms)))
-    biased, debiased = forms[0]
-    left_out = np.stack([value for _, value in forms[1:]] or [np.full(debiased.shape, np.nan)])
+    products = KernelProducts.of(first, second, block_of[order])
+    debiased = products.debiased(np.ones(len(products.block), dtype=bool))
+    n_blocks = int(block_of.max()) + 1
+    left_out = np.full((1, *debiased.shape), np.nan)
+    if n_blocks >= FEWEST_BLOCKS:
+        others = (products.block != block for block in range(n_blocks))
+        left_out = np.stack([products.debiased(kept) for kept in others])
     spread = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
     b = len(left_out)
     return Alignment(
-        biased=biased,
+        biased=products.biased(),
         debiased=debiased,
         standard_error=np.sqrt(spread * (b - 1) / b),
-        n_blocks=len(subsets) - 1,
+        n_blocks=n_blocks if n_blocks >= FEWEST_BLOCKS else 0,
     )
-
-
-def _cka(
-    x: _Rows, y: _Rows, cross: Matrix, of_x: np.ndarray, of_y: np.ndarray
-) -> tuple[Matrix, Matrix]:
-    n = x.squares.shape[1]
-    cross = cross - _mean_term(x, y, n)
-    of_x = of_x - np.diagonal(_mean_term(x, x, n))
-    of_y = of_y - np.diagonal(_mean_term(y, y, n))
-    debiased = _ratio(
-        cross + _correction(x.squares @ y.squares.T, np.outer(x.total, y.total), n),
-        of_x + _correction((x.squares**2).sum(axis=1), x.total**2, n),
-        of_y + _correction((y.squares**2).sum(axis=1), y.total**2, n),
-    )
-    return _ratio(cross, of_x, of_y), debiased
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows without a block, whose own mean is not 0: what their centring needs, by layer.
+class KernelProducts:
+    """What HSIC of layers X and Y needs of K = XXᵀ and L = YYᵀ without their diagonals, tile by
+    tile: no matrix of rows × rows is held. Products are float32, of rows of length about 1; sums
+    are float64. Each array is of (X, Y), of (X, X) and of (Y, Y), or of X and of Y.
 
     Attributes:
-        along: Of each row, its product with the sum of the rows that are left.
-        shift: |that sum|².
-        squares: |row − mean|² of each row.
+        block: The block of texts that each tile's rows are of.
+        tiles: Σ K L over each pair of tiles.
+        sums: Of each row, the sum of K over the columns of each tile.
+        squares: The diagonal of K.
     """
 
-    along: Squares
-    shift: Float64[np.ndarray, " layers"]
-    squares: Squares
+    block: Int64[np.ndarray, " tiles"]
+    rows: tuple[slice, ...]
+    tiles: tuple[Float64[np.ndarray, "tiles tiles *_"], ...]
+    sums: tuple[Float64[np.ndarray, "_ rows tiles"], ...]
+    squares: tuple[Float64[np.ndarray, "_ rows"], ...]
 
     @classmethod
-    def of(cls, states: States, squares: Squares, left_out: slice | None) -> _Rows:
-        if left_out is None:  # centred already
-            return cls(np.zeros_like(squares), np.zeros(len(states)), squares)
-        total = -states[:, left_out].sum(axis=1, dtype=np.float64)  # all rows add up to 0
-        products = np.matmul(states, total.astype(np.float32)[:, :, None])[:, :, 0]
-        rows = np.ones(squares.shape[1], dtype=bool)
-        rows[left_out] = False
-        along = products[:, rows].astype(np.float64)
-        n = along.shape[1]
-        shift = (total**2).sum(axis=1)
-        return cls(along, shift, squares[:, rows] - 2 * along / n + (shift / n**2)[:, None])
+    def of(
+        cls,
+        first: States,
+        second: Float32[np.ndarray, "others rows width"],
+        block: Int64[np.ndarray, " rows"],
+    ) -> KernelProducts:
+        """Rows are in the order of their blocks. Peak: layers · 512² float32."""
+        edges = np.searchsorted(block, range(int(block.max()) + 2)).tolist()
+        rows = tuple(
+            slice(start, min(start + LONGEST_SIDE, stop))
+            for begin, stop in pairwise(edges)
+            for start in range(begin, stop, LONGEST_SIDE)
+        )
+        n, pair = len(rows), (first, second)
+        shapes = ((len(first), len(second)), (len(first),), (len(second),))
+        tiles = tuple(np.zeros((n, n, *shape)) for shape in shapes)
+        sums = tuple(np.zeros((*x.shape[:2], n)) for x in pair)
+        for g, h in combinations_with_replacement(range(n), 2):
+            kernels = [x[:, rows[g]] @ x[:, rows[h]].transpose(0, 2, 1) for x in pair]
+            for own, kernel in zip(sums, kernels, strict=True):
+                if g == h:
+                    kernel[:, range(kernel.shape[1]), range(kernel.shape[1])] = 0.0
+                own[:, rows[g], h] = kernel.sum(axis=2, dtype=np.float64)
+                own[:, rows[h], g] = kernel.sum(axis=1, dtype=np.float64)
+            k, m = (kernel.reshape(len(kernel), -1) for kernel in kernels)
+            for total, value in zip(
+                tiles,
+                (k @ m.T, np.einsum("lk,lk->l", k, k), np.einsum("lk,lk->l", m, m)),
+                strict=True,
+            ):
+                total[g, h] = total[h, g] = value
+        squares = tuple(np.einsum("lnd,lnd->ln", x, x, dtype=np.float64) for x in pair)
+        return cls(block[[r.start for r in rows]], rows, tiles, sums, squares)
 
-    @property
-    def total(self) -> np.ndarray:
-        total: np.ndarray = self.squares.sum(axis=1)
-        return total
+    def biased(self) -> Matrix:
+        """Of all rows, which are centred."""
+        x, y = self.squares
+        cross, of_x, of_y = (total.sum(axis=(0, 1)) for total in self.tiles)
+        return _ratio(cross + x @ y.T, of_x + (x**2).sum(axis=1), of_y + (y**2).sum(axis=1))
 
-
-def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:
-    """What |XᵀY|² loses by centring: with sums s and t, 2 sᵀXᵀYt / n − |s|²|t|² / n²."""
-    lost: Matrix = 2 * (x.along @ y.along.T) / n - np.outer(x.shift, y.shift) / n**2
-    return lost
-
-
-def _correction(products: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
-    """n(n − 3) HSIC₁ − |XᵀY|², by Σ |x|²|y|² over rows and Σ|x|² Σ|y|²."""
-    return -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
+    def debiased(self, kept: Bool[np.ndarray, " tiles"]) -> Matrix:
+        """n(n − 3) HSIC₁ = Σ KL + ΣK ΣL / ((n − 1)(n − 2)) − 2/(n − 2) Σᵢ (Σⱼ Kᵢⱼ)(Σⱼ Lᵢⱼ), over
+        the rows of some tiles."""
+        cross, of_x, of_y = (total[kept][:, kept].sum(axis=(0, 1)) for total in self.tiles)
+        of_rows = np.concatenate(
+            [np.arange(r.start, r.stop) for r, own in zip(self.rows, kept, strict=True) if own]
+        )
+        n = len(of_rows)
+        x, y = (own[:, of_rows][:, :, kept].sum(axis=2) for own in self.sums)
+        far, near = (n - 1) * (n - 2), 2 / (n - 2)
+        total_x, total_y = x.sum(axis=1), y.sum(axis=1)
+        return _ratio(
+            cross + np.outer(total_x, total_y) / far - near * (x @ y.T),
+            of_x + total_x**2 / far - near * (x**2).sum(axis=1),
+            of_y + total_y**2 / far - near * (y**2).sum(axis=1),
+        )
 
 
 def _ratio(cross: Matrix, of_x: np.ndarray, of_y: np.ndarray) -> Matrix:

@@ -16,9 +16,6 @@ from ..study import OpenCatalog, RunningStudy, StudyTable, find_subject, load_te
 if TYPE_CHECKING:
     from ..texts import Texts
 
-SHOWN_HEADS = 8
-"""Heads of a stack that a screen shows; the document has all."""
-
 
 @cache
 def probe_texts() -> Texts:
@@ -66,9 +63,6 @@ class Components(RunningStudy):
     special_tokens: bool = option(
         "--special", default=False, help="Count special tokens and first positions too."
     )
-    heads: bool = option(
-        default=False, help="Split attention by head; with `--against`, what moved in each."
-    )
 
     def answer(self, db: OpenCatalog) -> ComponentsTable:
         from . import components_study
@@ -86,7 +80,6 @@ class Components(RunningStudy):
             network,
             texts.entries,
             against=relative,
-            heads=self.heads,
             keep_special=self.special_tokens,
             keep_first=self.special_tokens,
             watched=self.watched(db, texts),
@@ -128,30 +121,8 @@ class ComponentsTable(StudyTable):
                 ],
                 notes=[f"absent: {', '.join(stack['absent'])}"] if stack["absent"] else (),
             )
-            if stack["heads"] is not None:
-                yield _heads(name, stack["heads"], everything)
             if "local_shift" in stack:
                 yield _edits(name, stack)
-
-
-def _heads(name: str, heads: Document, everything: bool) -> Section:
-    """The heads that changed most; of one model, those that matter most in the last layer."""
-    keys = {"importance": "importance in its block", "importance_last": "in the last layer"}
-    if heads["local_shift"] is not None:
-        keys["local_shift"] = "edited (own change / input)"
-    values = heads[list(keys)[-1]]
-    places = [(block, head) for block, row in enumerate(values) for head in range(len(row))]
-    places.sort(key=lambda place: -values[place[0]][place[1]])
-    shown = places if everything else places[:SHOWN_HEADS]
-    left = len(places) - len(shown)
-    return Section(
-        columns=(f"{name}: layer.head", *keys.values()),
-        rows=[
-            (f"{block}.{head}", *(f"{heads[key][block][head]:.4f}" for key in keys))
-            for block, head in shown
-        ],
-        notes=[f"{left} more heads: --all or --json"] if left else (),
-    )
 
 
 def _edits(name: str, stack: Document) -> Section:

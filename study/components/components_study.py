@@ -20,11 +20,9 @@ from ..network.model_loading import Network, twin
 from ..texts import Text
 from .decomposition import (
     Decomposed,
-    HeadTally,
     Rows,
     Stream,
     Track,
-    attention_heads,
     counted_rows,
     importance,
     keeper,
@@ -34,7 +32,7 @@ from .decomposition import (
     term_shifts,
     token_sums,
 )
-from .local_shift import ZERO, CallRecord, Heads, LocalShift
+from .local_shift import ZERO, CallRecord, LocalShift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,6 @@ class Against(JsonRecord):
     """
 
     correlation: Float64[np.ndarray, "layers terms"]
-    correlation_method: str
     term_shift: Float64[np.ndarray, "layers terms"]
     term_shift_share: Float64[np.ndarray, "layers terms"]
     total_shift: Float64[np.ndarray, " layers"]
@@ -70,16 +67,6 @@ class Against(JsonRecord):
 
     def to_json(self) -> dict[str, Any]:
         return JsonRecord.to_json(self) | {"most_edited": self.most_edited}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadShares(JsonRecord):
-    """Means of μ of each head's part of attention, in the output of its own block and in the last
-    hidden state, and with a base the local shift of its own output."""
-
-    importance: Float64[np.ndarray, "blocks heads"]
-    importance_last: Float64[np.ndarray, "blocks heads"]
-    local_shift: Float64[np.ndarray, "blocks heads"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +89,6 @@ class StackComponents(JsonRecord):
     importance_sd: Float64[np.ndarray, "layers terms"]
     norm_ratio: Float64[np.ndarray, "layers terms"]
     error: float
-    heads: HeadShares | None = None
     against: Against | None = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -136,7 +122,6 @@ class StreamTally:
     """A stream's numbers of every token, batch by batch; 8 bytes a token, layer and term."""
 
     stream: Stream
-    heads: HeadTally | None = None
     importance: list[Measured] = field(default_factory=list)
     norm_ratio: list[Measured] = field(default_factory=list)
     error: float = 0.0
@@ -148,17 +133,13 @@ class StreamTally:
     ) -> Iterator[RemovableHandle]:
         """Hook the stream for one pass; `see` is called with each layer as it is computed."""
         self._pass, self.labels = [], []
-        readers = [self._measure, *([see] if see else [])]
-        if self.heads is not None:
-            yield from self.heads.attach(rows)
-            readers.append(self.heads.see)
 
         def emit(layer: Decomposed) -> None:
-            for read in readers:
-                read(layer)
+            self._measure(layer)
+            if see is not None:
+                see(layer)
 
-        scaled = None if self.heads is None else self.heads.rescale
-        yield from Track(self.stream.stack, self.stream.constants, emit, rows, scaled).attach()
+        yield from Track(self.stream.stack, self.stream.constants, emit, rows).attach()
 
     def end_pass(self, model: str) -> None:
         shares, ratios, errors, finite = map(torch.stack, zip(*self._pass, strict=True))
@@ -170,15 +151,8 @@ class StreamTally:
         self.error = max(self.error, float(errors.max()))
         self.importance.append(shares.cpu().numpy())
         self.norm_ratio.append(ratios.cpu().numpy())
-        if self.heads is not None:
-            self.heads.end_pass()
 
-    def report(
-        self,
-        n_tokens: int,
-        against: Against | None,
-        by_head: Float64[np.ndarray, "blocks heads"] | None,
-    ) -> StackComponents:
+    def report(self, against: Against | None) -> StackComponents:
         """The means over tokens; refused where the terms do not add up."""
         stack = self.stream.stack
         if not self.error <= WORST_ERROR:
@@ -189,7 +163,6 @@ class StreamTally:
         shares = np.concatenate(self.importance, axis=2).astype(np.float64)
         ratios = np.concatenate(self.norm_ratio, axis=2).astype(np.float64)
         present = ratios.max(axis=(0, 2)) > 0
-        heads = self.heads
         return StackComponents(
             name=stack.name,
             layers=tuple(self.labels),
@@ -199,13 +172,6 @@ class StreamTally:
             importance_sd=shares.std(axis=2),
             norm_ratio=ratios.mean(axis=2),
             error=self.error,
-            heads=None
-            if heads is None
-            else HeadShares(
-                importance=heads.own.numpy() / n_tokens,
-                importance_last=heads.last.numpy() / n_tokens,
-                local_shift=by_head,
-            ),
             against=against,
         )
 
@@ -222,7 +188,6 @@ class Comparison:
 
     tuned: StreamTally
     base: StreamTally
-    base_heads: Heads | None = None
     sums: dict[str, Float64[np.ndarray, "layers ..."]] = field(default_factory=dict)
     embedding: float = 0.0
     local_terms: tuple[str, ...] = ()
@@ -242,10 +207,7 @@ class Comparison:
             self._shifts.append(tuple(map(token_sums, values)))
 
         yield from self.base.attach(batch, rows, see)
-        both = None
-        if self.tuned.heads is not None and self.base_heads is not None:
-            both = self.tuned.heads.heads, self.base_heads
-        self._local = LocalShift(self.tuned.stream, self.base.stream, rows, record, both)
+        self._local = LocalShift(self.tuned.stream, self.base.stream, rows, record)
         yield from self._local.attach()
 
     def end_pass(self, base: str) -> None:
@@ -254,8 +216,6 @@ class Comparison:
         shifts, shares, changes = map(torch.stack, zip(*self._shifts, strict=True))
         added = {"term_shift": shifts, "term_shift_share": shares, "total_shift": changes}
         added["local_shift"] = torch.stack(self._local.layers)
-        if self._local.by_head:
-            added["by_head"] = torch.stack(self._local.by_head)
         for name, values in added.items():
             self.sums[name] = self.sums.get(name, 0.0) + values.cpu().numpy()
         self.embedding += self._local.embedding
@@ -269,15 +229,13 @@ class Comparison:
         layers, terms, _ = mine.shape
         rhos = [_spearman(mine[i, j], theirs[i, j]) for i, j in np.ndindex(layers, terms)]
         means = {name: total / n_tokens for name, total in self.sums.items()}
-        by_head = means.pop("by_head", None)
         against = Against(
             correlation=np.array(rhos).reshape(layers, terms),
-            correlation_method="spearman",
             local_terms=self.local_terms,
             local_embedding=self.embedding / n_tokens,
             **means,
         )
-        return self.tuned.report(n_tokens, against, by_head)
+        return self.tuned.report(against)
 
 
 def _spearman(a: Float32[np.ndarray, " tokens"], b: Float32[np.ndarray, " tokens"]) -> float:
@@ -291,14 +249,12 @@ def components_study(
     texts: Sequence[Text],
     *,
     against: Network | None = None,
-    heads: bool = False,
     watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
     **batching: Unpack[Batching],
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
 
-    Each model is run once over each batch; `watched` passes the batches on. On request attention
-    is split by head.
+    Each model is run once over each batch; `watched` passes the batches on.
 
     Peak: all terms of all layers of the tokens of one batch, with `against`; else those of one
     layer. Per token, layer and term two float32 numbers, twice with `against`.
@@ -307,19 +263,14 @@ def components_study(
         StudyError: the terms do not add up, the models differ in shape or tokenisation, or no
             token is left.
     """
-    tallies = [
-        StreamTally(stream, HeadTally(attention_heads(network, stream.stack)) if heads else None)
-        for stream in streams_of(network)
-    ]
+    tallies = [StreamTally(stream) for stream in streams_of(network)]
     comparisons: list[Comparison] = []
     other = against
     if against is not None:
         _require_alike(network, against, texts)
         other = against if against.model is not network.model else twin(against)
         comparisons = [
-            Comparison(
-                tally, StreamTally(stream), attention_heads(other, stream.stack) if heads else None
-            )
+            Comparison(tally, StreamTally(stream))
             for tally, stream in zip(tallies, streams_of(other), strict=True)
         ]
     n_tokens = 0
@@ -353,7 +304,7 @@ def components_study(
         n_tokens=n_tokens,
         keep_special=batching.get("keep_special", False),
         stacks=tuple(comparison.report(n_tokens) for comparison in comparisons)
-        or tuple(tally.report(n_tokens, None, None) for tally in tallies),
+        or tuple(tally.report(None) for tally in tallies),
     )
 
 

@@ -8,7 +8,7 @@ that a difference is made by that sub-layer.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,20 +20,9 @@ from torch.utils.hooks import RemovableHandle
 
 from ..network.anatomy import Stack, Sublayer
 from ..network.hidden_states import first_tensor
-from .decomposition import (
-    AttentionHeads,
-    HeadOutputs,
-    HeadReads,
-    Rows,
-    Stream,
-    select_rows,
-    token_sums,
-)
+from .decomposition import Rows, Stream, select_rows, token_sums
 
 Call = dict[str, Any]
-
-Heads = Mapping[int, AttentionHeads]
-"""The heads of a stream, by the id of a sub-layer's branch."""
 
 STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
 """Arguments of a block that are states; the other arguments belong to its network."""
@@ -82,7 +71,6 @@ class LocalShift:
     Attributes:
         record: Of the fine-tune's pass over the same batch.
         layers: By block: |change of the own term| / |input| of each sub-layer's term, and `bias`.
-        by_head: By block: the same of each head of its attention; empty without heads.
         embedding: |change of the embedding output| / |embedding output|.
     """
 
@@ -90,14 +78,11 @@ class LocalShift:
     base: Stream
     rows: Rows
     record: CallRecord
-    heads: tuple[Heads, Heads] | None = None
     layers: list[torch.Tensor] = field(default_factory=list)
-    by_head: list[torch.Tensor] = field(default_factory=list)
     embedding: float = 0.0
     _branches: dict[int, torch.Tensor] = field(default_factory=dict)
     _norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _called: Call = field(default_factory=dict)
-    _outputs: list[HeadOutputs] = field(default_factory=list)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,18 +96,10 @@ class LocalShift:
                 yield sublayer.branch.register_forward_hook(self._branch)
                 if sublayer.norm is not None:
                     yield sublayer.norm.register_forward_hook(self._norm)
-                if self.heads is not None:
-                    yield from self._reads(self.heads[1], sublayer)
             yield block.register_forward_hook(partial(self._compare, place, other))
-
-    def _reads(self, heads: Heads, sublayer: Sublayer) -> Iterator[RemovableHandle]:
-        found = heads.get(id(sublayer.branch))
-        if found is not None:
-            yield from HeadReads(found, self.rows, lambda o: self._outputs.append(o)).attach()
 
     def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self._called = _arguments(block, args, kwargs)
-        self._outputs = []
         if not self.layers:
             stream = self._called[STREAM]
             moved = select_rows(self.record.embedded - stream, self.rows).norm(dim=-1)
@@ -144,9 +121,6 @@ class LocalShift:
         with ExitStack() as hooks:
             for mine, theirs in zip(*sublayers, strict=True):
                 moved["bias"] += self._constant_change(mine, theirs)
-                if self.heads is not None:
-                    for handle in self._reads(self.heads[0], mine):
-                        hooks.enter_context(handle)
                 hold = partial(self._hold, mine, theirs, moved)
                 hooks.enter_context(mine.branch.register_forward_hook(hold))
                 if mine.norm is not None:
@@ -159,13 +133,6 @@ class LocalShift:
         self.layers.append(
             torch.stack([_ratio_sum(change.norm(dim=-1), length) for change in changes])
         )
-        if self._outputs:
-            theirs, mine = self._outputs
-            moves = (
-                (mine.vectors(head) - theirs.vectors(head)).norm(dim=-1)
-                for head in range(len(mine.matrices))
-            )
-            self.by_head.append(torch.stack([_ratio_sum(move, length) for move in moves]))
 
     def _constant_change(self, mine: Sublayer, theirs: Sublayer) -> torch.Tensor:
         """How constants, and a norm behind the sum, change the base's own sum."""

@@ -1,9 +1,10 @@
-"""The components of hidden states by layer, by head, and what a fine-tune edited."""
+"""The components of hidden states by layer, and what a fine-tune edited."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from ...pictures.figures import Picture, Width, add_legend, new_picture, short
 from .components_study import Against, ComponentsReport, StackComponents
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}
-COLUMNS: Mapping[Width, int] = {"full": 3, "column": 1}
 TITLE_MM, LEGEND_MM = 8.0, 8.0
 
 STYLES: Mapping[str, tuple[str, str, Any]] = {
@@ -40,22 +40,18 @@ SHORT_TERMS = {"attention": "attn.", "feed_forward": "feed-f.", "source": "sourc
 
 def draw_components(report: ComponentsReport, width: Width = "full") -> Picture:
     """A picture with some panels for each residual stream."""
-    sizes = [len(_panels(stack, "")) for stack in report.stacks]
-    columns = min(COLUMNS[width], 2 if max(sizes) == 4 else 3)
-    n_rows = sum(-(-size // columns) for size in sizes)
-    height = TITLE_MM + LEGEND_MM + PANEL_MM[width] * n_rows
+    by_stack = [
+        _panels(stack, f"{stack.name}: " if len(report.stacks) > 1 else "")
+        for stack in report.stacks
+    ]
+    n_panels = len(by_stack[0])
+    shape = (len(by_stack), n_panels) if width == "full" else (len(by_stack) * n_panels, 1)
+    height = TITLE_MM + LEGEND_MM + PANEL_MM[width] * shape[0]
     picture = new_picture(width, height, caption=_caption(report))
-    grid = picture.figure.subplots(n_rows, min(columns, max(sizes)), squeeze=False)
-    rows = iter(grid)
+    grid = picture.figure.subplots(*shape, squeeze=False)
     entries: dict[str, Any] = {}
-    for stack in report.stacks:
-        panels = _panels(stack, f"{stack.name}: " if len(report.stacks) > 1 else "")
-        for first in range(0, len(panels), columns):
-            row = next(rows)
-            for axes, draw in zip(row, panels[first : first + columns], strict=False):
-                draw(picture, axes, entries)
-            for axes in row[len(panels[first : first + columns]) :]:
-                axes.set_axis_off()
+    for axes, draw in zip(grid.ravel(), chain.from_iterable(by_stack), strict=True):
+        draw(picture, axes, entries)
     add_legend(picture.figure, entries, columns=5 if width == "full" else 3)
     beside = f" against {short(report.against)}" if report.against else ""
     title = f"Components of {short(report.model)}{beside}"
@@ -77,20 +73,13 @@ def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]
         titles = (f"{prefix}how far each term moved", "|x′ − x| / |e|")
         panels.append(partial(_lines, stack, against.term_shift, None, titles))
         panels.append(partial(_edits, against, f"{prefix}where it was edited"))
-    if stack.heads is not None:
-        shift = stack.heads.local_shift
-        titles = (f"{prefix}heads in the last layer", "⟨e, x⟩ / |e|²")
-        if shift is not None:
-            titles = (f"{prefix}edited heads", "own change / input")
-        values = stack.heads.importance_last if shift is None else shift
-        panels.append(partial(_heads, values, titles))
     return panels
 
 
 def _caption(report: ComponentsReport) -> str:
     parts = [
         "e: the hidden state of a token (0: the embedding output; n: behind n layers); x: one of "
-        "its terms, which sum to e. Layers and heads count from 0. Lines: means over tokens; "
+        "its terms, which sum to e. Layers count from 0. Lines: means over tokens; "
         "bands: ± their standard deviation."
     ]
     if any(stack.layers[-1] == "final" for stack in report.stacks):
@@ -100,13 +89,6 @@ def _caption(report: ComponentsReport) -> str:
             f"x′: the term in {report.model.rsplit('/', 1)[-1]}; x and e: those of "
             f"{report.against.rsplit('/', 1)[-1]}. Own change / input: |change of the sub-layer's "
             "own output| / |input|, on the base's input, so that earlier layers have no part in it."
-        )
-    if any(stack.heads is not None for stack in report.stacks):
-        parts.append(
-            "Edited heads: the same of each head's part of attention."
-            if report.against is not None
-            else "Heads: x is what one head of one layer adds, e the last hidden state; all cells "
-            "sum to the importance of attention there."
         )
     return " ".join(parts)
 
@@ -148,35 +130,11 @@ def _lines(
 
 def _edits(against: Against, title: str, picture: Picture, axes: Axes, _: dict[str, Any]) -> None:
     names = [SHORT_TERMS[term] for term in against.local_terms]
-    _heat_map(picture, axes, against.local_shift, names, "own change / input")
-    axes.set_title(title)
-    values = against.local_shift
-    if len(values) > MOST_NUMBERED:
-        return
+    values, measure = against.local_shift, "own change / input"
     top = float(values.max()) or 1.0
-    for (layer, term), value in np.ndenumerate(values):
-        ink = "black" if value > LIGHT_CELL * top else "white"
-        number = f"{value:.3f}" if value >= 0.0005 else "0"
-        axes.text(term, layer, number, ha="center", va="center", color=ink, fontsize=7)
-
-
-def _heads(
-    values: Values, titles: tuple[str, str], picture: Picture, axes: Axes, _: dict[str, Any]
-) -> None:
-    names = [str(head) for head in range(values.shape[1])]
-    _heat_map(picture, axes, values, names, titles[1])
-    axes.set(title=titles[0], xlabel="head")
-    step = -(-len(names) // 8)
-    axes.set_xticks(range(0, len(names), step), names[::step])
-
-
-def _heat_map(
-    picture: Picture, axes: Axes, values: Values, names: Sequence[str], measure: str
-) -> None:
-    low, high = min(0.0, float(values.min())), float(values.max()) or 1.0
-    shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=low, vmax=high, origin="lower")
+    shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=0.0, vmax=top, origin="lower")
+    axes.set(title=title, ylabel="layer")
     axes.set_xticks(range(len(names)), names)
-    axes.set_ylabel("layer")
     axes.spines[:].set_visible(False)
     step = -(-len(values) // MOST_NUMBERED)
     axes.set_yticks(range(0, len(values), step), [str(n) for n in range(0, len(values), step)])
@@ -185,6 +143,11 @@ def _heat_map(
     bar.locator = MaxNLocator(nbins=5)
     bar.update_ticks()
     places = list(np.ndindex(values.shape))
-    kind = "head " if names[0].isdigit() else ""
-    labels = (f"layer {b}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
+    labels = (f"layer {b}, {names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
     picture.hover(axes, [c for _, c in places], [b for b, _ in places], labels)
+    if len(values) > MOST_NUMBERED:
+        return
+    for (layer, term), value in np.ndenumerate(values):
+        ink = "black" if value > LIGHT_CELL * top else "white"
+        number = f"{value:.3f}" if value >= 0.0005 else "0"
+        axes.text(term, layer, number, ha="center", va="center", color=ink, fontsize=7)

@@ -51,8 +51,6 @@ MORE_DIVERGENCES = (
     ("gauss", "to_reference", "KL to it, Gaussians"),
     ("gauss", "from_reference", "KL from it, Gaussians"),
     ("softmax-mean", "from_reference", "KL from it, softmax of means"),
-    ("softmax-padded", "to_reference", "KL to it, softmax of tokens"),
-    ("softmax-padded", "from_reference", "KL from it, softmax of tokens"),
 )
 
 NamedGroup = tuple[str, Document]
@@ -157,7 +155,7 @@ class GeometryTable(StudyTable):
         if len(cut) > 1:
             keys = ("tokens_per_word", "tokens_per_character", "unknown_share")
             yield Section(
-                title="fertility",
+                title="fertility: a group that is cut into more tokens differs by that alone",
                 columns=("group", "tokens per word", "per character", "share unknown"),
                 rows=[(g["group"], *(share(g["fertility"][key]) for key in keys)) for g in cut],
             )
@@ -195,8 +193,8 @@ def _named_groups(document: Document) -> Iterator[NamedGroup]:
 
 def _dimensions(document: Document) -> Iterator[tuple[str, Callable[[Document], str]]]:
     rows = "" if document["sample"] is None else f", N = {document['sample']}"
-    for estimator in document["options"]["estimators"]:
-        title = f"intrinsic dimension: {ESTIMATOR_NAMES[estimator]}{rows}"
+    for estimator, name in ESTIMATOR_NAMES.items():
+        title = f"intrinsic dimension: {name}{rows}"
         yield title, partial(_dimension, estimator)
 
 
@@ -250,12 +248,6 @@ def _limits(document: Document, groups: Sequence[NamedGroup]) -> Iterator[str]:
                 f"{name}: the estimators differ by more than {APART} times in hidden states "
                 f"{', '.join(map(str, apart))}: the tokens do not follow TwoNN's law there"
             )
-        if group["trends_disagree"]:
-            trends = ", ".join(map(_trend, group["trends"]))
-            yield (
-                f"{name}: the estimators disagree on the trend over depth (Spearman, 95 %): "
-                f"{trends}"
-            )
     limits: dict[str, list[str]] = {}
     for name, group in groups:
         for line in _linearity_limits(group):
@@ -288,23 +280,14 @@ def _too_few(groups: Sequence[NamedGroup]) -> Iterator[str]:
 
 def _linearity_limits(group: Document) -> Iterator[str]:
     steps = [layer["linearity"] for layer in group["layers"][1:]]
-    if steps and all(step is None for step in steps):
-        yield "left out, its moments would need more than 8 GiB"
-    reason = next((step["reason"] for step in steps if step and step["reason"]), "")
+    reason = next((step["reason"] for step in steps if step["reason"]), "")
     if reason:
         yield reason
-    if any(step and step["optimistic"] for step in steps):
+    if any(step["optimistic"] for step in steps):
         yield (
             "fewer than ten tokens for each dimension: the held-out score is too low by that, "
             "the score on the tokens of the fit too high"
         )
-
-
-def _trend(trend: Document) -> str:
-    bounds = ""
-    if trend["low"] is not None:
-        bounds = f" ({trend['low']:+.2f} to {trend['high']:+.2f})"
-    return f"{trend['estimator']} {trend['spearman']:+.2f}{bounds}"
 
 
 def _divergence(
@@ -338,16 +321,7 @@ def _divergence(
 def _differences(document: Document, everything: bool) -> Iterator[Section]:
     for pair in document["pairs"]:
         title = f"{pair['first']} less {pair['second']} ({pair['shared_ids']} texts in both)"
-        first, second = pair["first_fertility"], pair["second_fertility"]
-        notes = []
-        if first and second:
-            notes = [
-                f"tokens per word {share(first['tokens_per_word'])} and "
-                f"{share(second['tokens_per_word'])}, unknown {share(first['unknown_share'])} and "
-                f"{share(second['unknown_share'])}: the script that is cut into more tokens "
-                "differs by that alone"
-            ]
-        yield _difference(document, title, pair["measures"], everything, notes)
+        yield _difference(document, title, pair["measures"], everything)
     for contrast in document["contrasts"]:
         first = "trained" if contrast["condition"] == "untrained" else "as written"
         title = f"{contrast['group'] or 'all'}: {first} less {contrast['condition']}"
@@ -359,7 +333,6 @@ def _difference(
     title: str,
     measures: Sequence[Document],
     everything: bool,
-    notes: Sequence[str] = (),
 ) -> Section:
     rows = []
     for measure in measures:
@@ -370,7 +343,7 @@ def _difference(
             rows.append((f"{measure['measure']} ({measure['estimator']})", *cells))
     title = f"{title}; 95 %, * omits 0"
     most = 12 if everything else DIFFERENCE_LAYERS
-    return _by_layer(document, title, ("measure",), rows, most=most, notes=notes)
+    return _by_layer(document, title, ("measure",), rows, most=most)
 
 
 def _less(layer: Document | None) -> str:

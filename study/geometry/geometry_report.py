@@ -9,7 +9,6 @@ from operator import attrgetter, itemgetter, methodcaller
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from ...arrays import Float64
@@ -27,13 +26,11 @@ from .group_states import (
 from .intrinsic_dimension import (
     BLOCKS,
     CONFIDENCE,
+    ESTIMATORS,
     FEWEST_ROWS,
-    DepthTrend,
     IntrinsicDimension,
-    depth_trends,
     interval,
     intrinsic_dimension,
-    trends_disagree,
 )
 from .moments import (
     DIVERGENCES,
@@ -49,8 +46,6 @@ from .moments import (
     pooled,
     softmax_divergence,
     softmax_mean,
-    softmax_padded,
-    text_influence,
 )
 
 if TYPE_CHECKING:
@@ -83,10 +78,8 @@ class ReferenceDivergences:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
         means = self._by_mean(name, reference, layer, scale)
-        tokens = self._padded(name, reference, layer, scale)
         return (
-            softmax_divergence("softmax-mean", means, scale=scale),
-            softmax_divergence("softmax-padded", tokens, scale=scale),
+            softmax_divergence(means, scale=scale),
             self._gauss(name, reference, layer),
         )
 
@@ -106,18 +99,6 @@ class ReferenceDivergences:
         self.sentences[name, layer] = dict(zip(pairs, both.forward.tolist(), strict=True))
         return both
 
-    def _padded(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
-        ours, others = [], []
-        for i in self.collected.padded[name]:
-            rows, other = (
-                self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
-                for group in (name, reference)
-            )
-            if rows is not None and other is not None:
-                ours.append(rows)
-                others.append(other)
-        return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
-
     def _gauss(self, name: str, reference: str, layer: int) -> Divergence:
         own, halves = (self.collected.by_group[g].moments(layer) for g in (name, reference))
         axes = self.collected.options.axes
@@ -133,9 +114,8 @@ class LayerGeometry(JsonRecord):
 
     Attributes:
         layer: 0 is the input of the first block, l the output of block l.
-        intrinsic_dimension: By estimator, in the order of the options.
-        linearity: Of the step from the layer before; None for layer 0, and where the memory
-            for it was refused.
+        intrinsic_dimension: By estimator.
+        linearity: Of the step from the layer before; None for layer 0.
         divergence: From the reference, by estimator; empty without a reference and for it.
     """
 
@@ -168,8 +148,6 @@ class GroupGeometry(JsonRecord):
     Attributes:
         tokens: Tokens that were studied, the same in every layer.
         fertility: None without a tokenizer, and of an untrained network.
-        trends: Of intrinsic dimension with depth, by estimator.
-        trends_disagree: One estimator is sure of a trend that another is not sure of, or denies.
         notes: What too few texts mean for the numbers.
     """
 
@@ -178,8 +156,6 @@ class GroupGeometry(JsonRecord):
     tokens: int
     fertility: Fertility | None
     layers: tuple[LayerGeometry, ...]
-    trends: tuple[DepthTrend, ...]
-    trends_disagree: bool
     notes: tuple[str, ...]
 
 
@@ -195,8 +171,7 @@ class LayerDifference(JsonRecord):
 
     Attributes:
         low, high: 95 %: by blocks of texts for intrinsic dimension, by a bootstrap over texts for
-            the other measures; the same texts are taken together where both groups have them.
-            None for fewer than ten texts, and for linearity.
+            the divergence of softmaxes; None for fewer than ten texts, and for other measures.
     """
 
     layer: int
@@ -212,20 +187,13 @@ class PairedMeasure(JsonRecord):
     Attributes:
         estimator: Of the measure, as elsewhere in the report.
         layers: The layers in which both groups have a number.
-        mean_difference: Over these layers.
-        sign_test_p: Two-sided, over layers without ties. Layers of one network are not
-            independent, so the p value is too small.
         sentences: Texts that both have, where the interval is a bootstrap over them.
     """
 
     measure: str
     estimator: str
     layers: tuple[LayerDifference, ...]
-    mean_difference: float | None
-    positive: int
-    negative: int
-    sign_test_p: float | None
-    sentences: int | None
+    sentences: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,32 +207,6 @@ class ComparedGroup:
     @property
     def ids(self) -> Mapping[str, int]:
         return self.states.index[self.geometry.group]
-
-    def influence(self, layer: int) -> Mapping[str, Mapping[str, float]]:
-        """What its texts contribute to anisotropy and mean cosine."""
-        sample = self.states.by_group[self.geometry.group].sample
-        return text_influence(sample.rows(layer), sample.texts(), self.ids)
-
-
-def paired_measure(
-    measure: str, estimator: str, layers: Iterable[LayerDifference], sentences: int | None = None
-) -> PairedMeasure:
-    """The differences by layer, their mean and their sign test."""
-    layers = tuple(layers)
-    differences = [layer.difference for layer in layers]
-    positive = sum(difference > 0 for difference in differences)
-    negative = sum(difference < 0 for difference in differences)
-    untied = positive + negative
-    return PairedMeasure(
-        measure=measure,
-        estimator=estimator,
-        layers=layers,
-        mean_difference=float(np.mean(differences)) if differences else None,
-        positive=positive,
-        negative=negative,
-        sign_test_p=float(binomtest(positive, untied).pvalue) if untied else None,
-        sentences=sentences,
-    )
 
 
 def bootstrap_interval(
@@ -281,19 +223,28 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+WITHOUT_INTERVAL: tuple[tuple[str, str, Callable[[LayerGeometry], float | None]], ...] = (
+    ("anisotropy, centred", "gram", attrgetter("anisotropy.centred")),
+    ("anisotropy, uncentred", "gram", attrgetter("anisotropy.uncentred")),
+    ("mean cosine", "exact", attrgetter("anisotropy.mean_cosine")),
+    ("linearity, stream", "least squares", methodcaller("linear", "held_out_stream")),
+    ("linearity, contribution", "least squares", methodcaller("linear", "held_out_contribution")),
+    ("KL to reference", "gauss", methodcaller("diverges", "gauss", "to_reference")),
+)
+"""(measure, estimator, number of a layer) of what has no interval of its difference."""
+
+
 def compare_groups(first: ComparedGroup, second: ComparedGroup) -> tuple[PairedMeasure, ...]:
     return tuple(m for m in _measures(first, second) if m.layers)
 
 
 def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
     yield from _dimensions(first, second)
-    yield from _directions(first, second)
-    for name in ("stream", "contribution"):
-        gaps = _gaps(first, second, methodcaller("linear", f"held_out_{name}"))
-        yield paired_measure(f"linearity, {name}", "least squares", starmap(_difference, gaps))
-    if first.sentences or second.sentences:
-        gaps = _gaps(first, second, methodcaller("diverges", "gauss", "to_reference"))
-        yield paired_measure("KL to reference", "gauss", starmap(_difference, gaps))
+    for measure, estimator, value in WITHOUT_INTERVAL:
+        gaps = _gaps(first, second, value)
+        yield PairedMeasure(
+            measure=measure, estimator=estimator, layers=tuple(starmap(_difference, gaps))
+        )
     yield from _softmax(first, second)
 
 
@@ -317,7 +268,7 @@ def _gaps(
 def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
     """With the same texts the blocks are paired, else the variances are added."""
     paired = first.ids.keys() == second.ids.keys()
-    for place, estimator in enumerate(first.states.options.estimators):
+    for place, estimator in enumerate(ESTIMATORS):
         layers = []
         for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
             ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
@@ -325,7 +276,9 @@ def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedM
                 gap = ours.dimension - theirs.dimension
                 bounds = _dimension_interval(gap, ours, theirs, paired=paired)
                 layers.append(_difference(a.layer, gap, bounds))
-        yield paired_measure("intrinsic dimension", estimator, layers)
+        yield PairedMeasure(
+            measure="intrinsic dimension", estimator=estimator, layers=tuple(layers)
+        )
 
 
 def _dimension_interval(
@@ -339,26 +292,6 @@ def _dimension_interval(
     errors = (ours.standard_error or 0.0, theirs.standard_error or 0.0)
     reach = float(student.ppf(0.5 + CONFIDENCE / 2, BLOCKS - 1) * np.hypot(*errors))
     return difference - reach, difference + reach
-
-
-def _directions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
-    options = first.states.options
-    shared = [i for i in first.ids if i in second.ids]
-    layers = range(len(first.geometry.layers))
-    influences = [(first.influence(layer), second.influence(layer)) for layer in layers]
-    for name, measure, estimator in (
-        ("centred", "anisotropy, centred", options.method),
-        ("uncentred", "anisotropy, uncentred", options.method),
-        ("mean_cosine", "mean cosine", "exact"),
-    ):
-        found = []
-        for layer, gap in _gaps(first, second, attrgetter(f"anisotropy.{name}")):
-            ours, theirs = (influence.get(name, {}) for influence in influences[layer])
-            by_text = np.array([ours.get(i, 0.0) - theirs.get(i, 0.0) for i in shared], np.float64)
-            around = by_text - by_text.mean() + gap if shared else by_text
-            bounds = bootstrap_interval(around, options.resamples, options.seed)
-            found.append(_difference(layer, gap, bounds))
-        yield paired_measure(measure, estimator, found, len(shared))
 
 
 def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
@@ -375,7 +308,12 @@ def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeas
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
         bounds = bootstrap_interval(gaps, options.resamples, options.seed)
         layers.append(_difference(layer, float(gaps.mean()), bounds))
-    yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))
+    yield PairedMeasure(
+        measure="KL to reference",
+        estimator="softmax-mean",
+        layers=tuple(layers),
+        sentences=len(shared),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,7 +351,7 @@ def contrasts(
 class ScriptPair(JsonRecord):
     """One language in two scripts; every difference is first − second.
 
-    Read the fertilities first: a script that is cut into more tokens, or into unknown tokens,
+    Read their fertilities first: a script that is cut into more tokens, or into unknown tokens,
     differs for that reason already.
     """
 
@@ -421,8 +359,6 @@ class ScriptPair(JsonRecord):
     first: str
     second: str
     shared_ids: int
-    first_fertility: Fertility | None
-    second_fertility: Fertility | None
     measures: tuple[PairedMeasure, ...]
 
 
@@ -439,8 +375,6 @@ def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[ScriptPair, ...]:
             first=first.geometry.group,
             second=second.geometry.group,
             shared_ids=len(first.ids.keys() & second.ids.keys()),
-            first_fertility=first.geometry.fertility,
-            second_fertility=second.geometry.fertility,
             measures=compare_groups(first, second),
         )
         for language, scripts in by_language.items()
@@ -488,8 +422,7 @@ def geometry_study(
     """Intrinsic dimension, anisotropy, linearity, divergence from `reference`, fertility, pairs.
 
     Peak, for G groups, L layers and width d: L·G·d·(32·d + 4·keep) bytes, and 4·L·d bytes for
-    each parallel text with a reference, with `padded_texts` of each group whole; twice that with
-    an untrained network. Above 8 GiB linearity is left out, which needs half of the 32·d; then the
+    each parallel text with a reference; twice that with an untrained network. Above 8 GiB the
     sampled tokens stand for all of them; a study that does not fit then is refused.
 
     Args:
@@ -509,7 +442,6 @@ def geometry_study(
     ]
     sample, set_by = _common_sample(collected)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
-    sample, set_by = (options.sample, "--sample") if options.sample else (sample, set_by)
     studied = _groups(collected[0], sample, fertilities)
     fresh = [group for states_of in collected[1:] for group in _groups(states_of, sample, {})]
     return GeometryReport(
@@ -549,37 +481,28 @@ def _group(
 
     def layer_geometry(layer: int) -> LayerGeometry:
         rows = own.sample.rows(layer)
-        steps = own.step(layer) if layer else []
         return LayerGeometry(
             layer=layer,
             tokens=own.n_tokens,
             intrinsic_dimension=intrinsic_dimension(
                 rows,
-                estimators=options.estimators,
                 blocks=blocks,
                 distinct=own.distinct()[layer],
                 sample=sample,
                 seed=options.seed,
             ),
             anisotropy=anisotropy(pooled(own.moments(layer)), own.sums[layer]),
-            linearity=layer_linearity(steps) if steps else None,
+            linearity=layer_linearity(own.step(layer)) if layer else None,
             divergence=divergences.divergences(name, layer),
         )
 
     layers = tuple(layer_geometry(layer) for layer in range(collected.shape[0]))
-    trends = depth_trends(
-        [layer.intrinsic_dimension for layer in layers],
-        resamples=options.resamples,
-        seed=options.seed,
-    )
     return GroupGeometry(
         group=name,
         texts=len(collected.index[name]),
         tokens=own.n_tokens,
         fertility=fertility,
         layers=layers,
-        trends=trends,
-        trends_disagree=trends_disagree(trends),
         notes=tuple(_notes(len(collected.index[name]))),
     )
 

@@ -6,7 +6,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...errors import StudyError
 from ...results import JsonRecord
 from ..texts import Text
 from .geometry import Geometry
-from .intrinsic_dimension import ESTIMATORS, Estimator, assign_blocks, distinct_rows
+from .intrinsic_dimension import assign_blocks, distinct_rows
 from .moments import AXES, CrossMoments, LayerStep, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
@@ -33,19 +33,12 @@ class GeometryOptions(JsonRecord):
 
     Attributes:
         keep: Tokens sampled from each group at random, the same in every layer.
-        sample: Rows that intrinsic dimension is estimated from; by default the most that all
-            groups and layers with enough of them have.
         axes: Of the Gaussian divergence.
-        padded_texts: Parallel texts for the padded softmax divergence.
         resamples: Bootstrap resamples of the texts.
     """
 
-    estimators: tuple[Estimator, ...] = ESTIMATORS
-    method: Literal["gram"] = "gram"
     keep: int = Geometry.keep_tokens
-    sample: int | None = None
     axes: int = AXES
-    padded_texts: int = 32
     resamples: int = 1000
     seed: int = Geometry.seed
 
@@ -192,8 +185,8 @@ class Reservoir:
 class GroupStates:
     """One group: sums over all tokens by layer, a sample of tokens, the means of parallel texts.
 
-    Also the moments of all tokens in each of `halves` of the texts, for linearity `crossed` with
-    those of the next layer; with none of them, the sample stands for all tokens.
+    Also the moments of all tokens in each half of the texts, and those with the next layer; where
+    they are not `streamed`, the sample stands for all tokens.
     """
 
     def __init__(
@@ -203,23 +196,19 @@ class GroupStates:
         options: GeometryOptions,
         half: OfTexts,
         *,
-        halves: int,
-        crossed: bool,
+        streamed: bool,
         parallel: frozenset[int],
-        padded: frozenset[int],
     ) -> None:
         layers, dim = shape
         self._half = half
         self.n_tokens = 0
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
-        self._crossed = crossed
-        self._streamed = [StreamMoments(layers, dim, crossed=crossed) for _ in range(halves)]
+        self._streamed = [StreamMoments(layers, dim) for _ in range(HALVES * streamed)]
         self._distinct: list[Int64[np.ndarray, " _"]] = []
-        self._parallel, self._padded = parallel, padded
+        self._parallel = parallel
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
         self._counts: dict[int, int] = {}
-        self._tokens: dict[int, list[Hidden]] = {}
 
     def update(self, hidden: Hidden, text: OfTokens) -> None:
         self.n_tokens += len(text)
@@ -227,14 +216,12 @@ class GroupStates:
         for layer, rows in enumerate(hidden):
             self.sums[layer].update(rows)
         for part, moments in enumerate(self._streamed):
-            moments.update(hidden[:, self._half[text] % len(self._streamed) == part])
+            moments.update(hidden[:, self._half[text] == part])
         for number in self._parallel.intersection(text.tolist()):
             own = hidden[:, text == number]
             total = own.sum(axis=1, dtype=np.float64)
             self._totals[number] = (self._totals.get(number, 0.0) + total).astype(np.float32)
             self._counts[number] = self._counts.get(number, 0) + own.shape[1]
-            if number in self._padded:
-                self._tokens.setdefault(number, []).append(own)
 
     def moments(self, layer: int) -> list[Moments]:
         """The moments of each half: of all tokens where they were streamed, else of the sample."""
@@ -244,9 +231,7 @@ class GroupStates:
         return [Moments.of(self.sample.rows(layer)[half == part]) for part in range(HALVES)]
 
     def step(self, layer: int) -> list[LayerStep]:
-        """The step into a layer from the one before, by half; nothing where it was not summed."""
-        if not self._crossed:
-            return []
+        """The step into a layer from the one before, by half."""
         if self._streamed:
             return [
                 LayerStep(part.layers[layer - 1], part.layers[layer], part.crossed[layer - 1])
@@ -273,11 +258,6 @@ class GroupStates:
         mean: Vector = self._totals[number][layer] / np.float32(self._counts[number])
         return mean
 
-    def tokens_of(self, number: int, layer: int) -> Float32[np.ndarray, "tokens dim"] | None:
-        """The tokens of a text that is stored whole for the padded divergence."""
-        parts = self._tokens.get(number)
-        return None if parts is None else np.concatenate([part[layer] for part in parts])
-
 
 class CollectedStates:
     """The states of all groups.
@@ -288,7 +268,6 @@ class CollectedStates:
         half: Of each text, whether its rank among its group's distinct texts is even or odd: equal
             texts are in one half, so that neither is held out from the other.
         block: Of each text, its block among the group's texts, for standard errors.
-        padded: By group, ids of the parallel texts that are stored whole.
     """
 
     def __init__(
@@ -318,7 +297,6 @@ class CollectedStates:
             )
         self.by_group: dict[str, GroupStates] = {}
         self.shape = (0, 0)
-        self.padded: dict[str, list[str]] = {}
         self.reference, self.options, self._networks = reference, options, networks
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
         for batch in states:
@@ -349,36 +327,27 @@ class CollectedStates:
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.shape = layers, dim = shape
-        compared = self.reference is not None
         # the samples and the means of parallel texts
         n_bytes = 4 * dim * self.options.keep * len(self.index)
-        n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
-
-        for halves, crossed in ((HALVES, True), (HALVES, False), (1, False), (0, True)):
-            # with one half, the reference has two nevertheless
-            n_groups = len(self.index) + (compared and halves == 1)
-            moments = 8 * dim**2 * halves * (1 + crossed)
-            needed = self._networks * layers * (n_bytes + moments * n_groups)
-            if needed <= MOST_BYTES:
-                break
-        else:
+        if self.reference is not None:
+            n_bytes += 4 * dim * sum(map(len, self.index.values()))
+        moments = 8 * dim**2 * HALVES * 2 * len(self.index)
+        streamed = self._networks * layers * (n_bytes + moments) <= MOST_BYTES
+        # of the sample, the moments of one layer at a time
+        needed = self._networks * layers * n_bytes + moments
+        if not streamed and needed > MOST_BYTES:
             raise StudyError(
                 f"{len(self.index)} groups of {layers} layers × {dim} would need "
                 f"{needed / 2**30:.0f} GiB; give fewer groups, or lower --keep-tokens"
             )
-        self.padded = self._choose_padded()
         for group, own in self.index.items():
-            is_reference = group == self.reference
-            whole = list(self.padded.values()) if is_reference else [self.padded.get(group, [])]
             self.by_group[group] = GroupStates(
                 group,
                 shape,
                 self.options,
                 self.half,
-                halves=HALVES if is_reference and halves else halves,
-                crossed=crossed,
+                streamed=streamed,
                 parallel=frozenset(own[i] for i in self._parallel(group)),
-                padded=frozenset(own[i] for ids in whole for i in ids),
             )
 
     def _parallel(self, group: str) -> list[str]:
@@ -390,16 +359,3 @@ class CollectedStates:
             return [i for i in self.index[group] if i in theirs]
         others = {i for name, own in self.index.items() if name != group for i in own}
         return [i for i in theirs if i in others]
-
-    def _choose_padded(self) -> dict[str, list[str]]:
-        """By group, ids of parallel texts, from one random order of the reference's ids."""
-        if self.reference is None:
-            return {}
-        ids = list(self.index[self.reference])
-        order = np.random.default_rng(self.options.seed).permutation(len(ids))
-        shuffled = [ids[i] for i in order]
-        return {
-            group: [i for i in shuffled if i in own][: self.options.padded_texts]
-            for group, own in self.index.items()
-            if group != self.reference
-        }

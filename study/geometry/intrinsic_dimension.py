@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import ceil
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.stats import rankdata
 from scipy.stats import t as student
+from sklearn.neighbors import NearestNeighbors
 
 from ...arrays import Float, Float64, Int64
 from ...results import JsonRecord
@@ -19,10 +18,6 @@ from ...results import JsonRecord
 Rows = Float[np.ndarray, "rows dim"]
 Exact = Float64[np.ndarray, "rows dim"]
 Nearest = Float64[np.ndarray, "rows 2"]
-Members = Int64[np.ndarray, " members"]
-Subset = Int64[np.ndarray, " subset"]
-Lengths = Float64[np.ndarray, " rows"]
-TwoOfEach = Float64[np.ndarray, "members 2"]
 
 
 BLOCKS = 10
@@ -43,7 +38,7 @@ def assign_blocks(ids: Sequence[str], seed: int = 0) -> Int64[np.ndarray, " text
     return blocks
 
 
-def block_subsets(blocks: Int64[np.ndarray, " rows"], fewest: int) -> list[Subset]:
+def block_subsets(blocks: Int64[np.ndarray, " rows"], fewest: int) -> list[Int64[np.ndarray, " _"]]:
     """The rows of each block, ascending; nothing where a block has fewer rows than `fewest`."""
     subsets = [np.flatnonzero(blocks == block) for block in range(BLOCKS)]
     return subsets if min(map(len, subsets)) >= fewest else []
@@ -63,148 +58,49 @@ def interval(centre: float, values: Sequence[float]) -> tuple[float, float] | No
     return centre - reach, centre + reach
 
 
-def resampled(
-    centre: Float64[np.ndarray, " layers"],
-    values: Float64[np.ndarray, "layers blocks"],
-    resamples: int,
-    seed: int,
-) -> Float64[np.ndarray, "resamples layers"]:
-    """What fresh texts might give, layers moving together as they do between the blocks.
-
-    Multiplier bootstrap: the estimate plus Σ_b w_b (value_b − mean)/√(B(B − 1)), w standard normal.
-    """
-    n = values.shape[1]
-    weights = np.random.default_rng(seed).standard_normal((resamples, n))
-    apart = values - values.mean(axis=1, keepdims=True)
-    drawn: Float64[np.ndarray, "resamples layers"] = (
-        centre + weights @ apart.T / (n * (n - 1)) ** 0.5
-    )
-    return drawn
-
-
-BLOCK_BYTES = 16 * 2**20
-"""Memory of a block of distances. Ranking them takes about three times as much again."""
-
 ROUNDING = 8.0
 """Rows nearer than this many roundings of their mean length count as equal. The same prefix in
 two batches of a causal model differs by one to four roundings in float32."""
 
-PROJECTION_ROUNDING = 64 * float(np.finfo(np.float64).eps)
-
-CANDIDATES = 5
-"""Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
-
-PRODUCT_ROUNDING = 8 * float(np.finfo(np.float32).eps)
-"""Of a sum of products in float32, for each root of the number of terms and each length."""
-
-TINY = float(np.finfo(np.float64).tiny)
-
 
 def distinct_rows(rows: Rows) -> Int64[np.ndarray, " distinct"]:
-    """Indices of rows none of which repeats another up to rounding, ascending.
+    """Indices of rows none of which repeats an earlier one up to rounding, ascending.
 
     Rows that are this near have projections that are as near onto any direction, so that only
     neighbours along one seeded direction are compared.
     """
     if not len(rows):
         return np.empty(0, dtype=np.int64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * lengths.mean())
+    exact = rows.astype(np.float64)
+    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * np.linalg.norm(exact, axis=1).mean())
     direction = np.random.default_rng(0).standard_normal(rows.shape[1])
-    along = rows @ (direction / np.linalg.norm(direction))
+    along = exact @ (direction / np.linalg.norm(direction))
     order = np.argsort(along, kind="stable")
-    apart = tolerance + PROJECTION_ROUNDING * float(lengths.max())
-    breaks = np.flatnonzero(np.diff(along[order]) > apart) + 1
-    runs = np.split(order, breaks)
-    distinct = [
-        row
-        for run in runs
-        for row in (run.tolist() if len(run) == 1 else _leaders(rows, np.sort(run), tolerance))
-    ]
+    # float64's rounding of a projection is far below float32's of a row
+    breaks = np.flatnonzero(np.diff(along[order]) > 2 * tolerance) + 1
+    distinct: list[int] = []
+    for run in np.split(order, breaks):
+        taken: list[int] = []
+        for row in np.sort(run).tolist():
+            apart = np.linalg.norm(exact[taken] - exact[row], axis=1)
+            if apart.min(initial=np.inf) > tolerance:
+                taken.append(row)
+        distinct += taken
     return np.sort(np.array(distinct, dtype=np.int64))
 
 
-def two_nearest(
-    rows: Exact, subsets: Sequence[Int64[np.ndarray, " _"]]
-) -> list[Float64[np.ndarray, "_ 2"]]:
-    """(r₁, r₂) of every row of each subset within that subset, exact, in the subset's order.
+CANDIDATES = 5
+"""Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
 
-    Subsets are ascending indices. Products of all rows are taken once, in blocks, in float32;
-    they only choose candidates, and for a row whose candidates are not certain they are taken
-    again in float64.
-    """
-    if any(len(subset) < 3 for subset in subsets):
+
+def two_nearest(rows: Exact) -> Nearest:
+    """(r₁, r₂) of every row, taken again without cancellation once the neighbours are known."""
+    if len(rows) < 3:
         raise ValueError("two nearest neighbours need three rows or more")
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    # the square of a length in float32 neither overflows nor vanishes
-    single = (rows / max(float(lengths.max(initial=0.0)), TINY)).astype(np.float32)
-    squares = np.einsum("ij,ij->i", single, single)
-    distances = [np.empty((len(subset), 2)) for subset in subsets]
-    height = max(1, BLOCK_BYTES // (8 * max(len(rows), CANDIDATES * rows.shape[1])))
-    for start in range(0, len(rows), height):
-        block = single[start : start + height]
-        gaps = block @ single.T  # (block, rows)
-        gaps *= -2.0
-        gaps += squares  # ‖x − y‖² less ‖x‖², in units of the longest row
-        gaps[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
-        for subset, nearest in zip(subsets, distances, strict=True):
-            low, high = np.searchsorted(subset, [start, start + len(block)])
-            members = subset[low:high]
-            if len(members):
-                own = gaps if len(members) == len(block) else gaps[members - start]
-                nearest[low:high] = _nearest_of(rows, members, subset, own, lengths)
-    return distances
-
-
-def _nearest_of(
-    rows: Exact,
-    members: Members,
-    subset: Subset,
-    gaps: Float[np.ndarray, "members rows"],
-    lengths: Lengths,
-) -> TwoOfEach:
-    among = gaps if len(subset) == gaps.shape[1] else gaps[:, subset]
-    few = _lowest(among, len(subset) - 1)
-    two = _exact(rows, members, subset[few])
-    if len(subset) - 1 > CANDIDATES:
-        longest = max(float(lengths.max()), TINY)
-        furthest = np.take_along_axis(among, few, axis=1).max(axis=1).astype(np.float64)
-        squares = (lengths[members] / longest) ** 2
-        rounding = PRODUCT_ROUNDING * rows.shape[1] ** 0.5 * (squares**0.5 + squares)
-        unsure = np.flatnonzero(furthest + squares - rounding < (two[:, 1] / longest) ** 2)
-        if len(unsure):
-            two[unsure] = _in_double(rows, members[unsure], subset, lengths)
-    return two
-
-
-def _in_double(rows: Exact, members: Members, subset: Subset, lengths: Lengths) -> TwoOfEach:
-    """The same with candidates by products in float64, which are not checked."""
-    gaps = lengths[subset] ** 2 - 2.0 * (rows[members] @ rows[subset].T)
-    gaps[np.arange(len(members)), np.searchsorted(subset, members)] = np.inf
-    return _exact(rows, members, subset[_lowest(gaps, len(subset) - 1)])
-
-
-def _lowest(gaps: np.ndarray, n_others: int) -> np.ndarray:
-    n = min(CANDIDATES, n_others)
-    return np.argpartition(gaps, n - 1, axis=1)[:, :n]
-
-
-def _exact(rows: Exact, members: Members, among: Int64[np.ndarray, "members few"]) -> TwoOfEach:
-    """The two smallest distances of each member to its few, without cancellation."""
-    apart = rows[among] - rows[members][:, None, :]  # (members, few, dim)
-    squares: Float64[np.ndarray, "members few"] = np.einsum("ijk,ijk->ij", apart, apart)
-    two: TwoOfEach = np.sqrt(np.sort(squares, axis=1)[:, :2])
-    return two
-
-
-def _leaders(rows: Rows, run: Int64[np.ndarray, " run"], tolerance: float) -> list[int]:
-    """Of a run, the rows that are not within the tolerance of an earlier one taken."""
-    taken: list[int] = []
-    for row in run.tolist():
-        apart = rows[taken].astype(np.float64) - rows[row]
-        if not taken or np.sqrt(np.einsum("ij,ij->i", apart, apart).min()) > tolerance:
-            taken.append(row)
-    return taken
+    found = NearestNeighbors(n_neighbors=min(CANDIDATES, len(rows) - 1)).fit(rows)
+    apart = rows[found.kneighbors(return_distance=False)] - rows[:, None]
+    nearest: Nearest = np.sort(np.linalg.norm(apart, axis=2), axis=1)[:, :2]
+    return nearest
 
 
 Estimator = Literal["facco", "mle", "low-fifth"]
@@ -269,13 +165,12 @@ class IntrinsicDimension(JsonRecord):
 def intrinsic_dimension(
     rows: Rows,
     *,
-    estimators: Sequence[Estimator] = ESTIMATORS,
     blocks: Int64[np.ndarray, " rows"] | None = None,
     distinct: Int64[np.ndarray, " distinct"] | None = None,
     sample: int | None = None,
     seed: int = 0,
 ) -> tuple[IntrinsicDimension, ...]:
-    """The estimates of the distinct rows. Peak: the rows twice in float64 and 64 MB.
+    """The estimates of the distinct rows. Peak: the rows three times in float64.
 
     Estimates depend on the number of rows, so clouds are compared at the same `sample`, which is
     drawn once; without it all distinct rows are used.
@@ -297,11 +192,9 @@ def intrinsic_dimension(
         if wanted < n_distinct:
             kept = np.sort(np.random.default_rng(seed).choice(kept, wanted, replace=False))
         centred = rows[kept] - rows[kept].mean(axis=0, dtype=np.float64)
+        centred /= np.linalg.norm(centred, axis=1).mean()
         subsets = [] if blocks is None else block_subsets(blocks[kept], FEWEST_BLOCK_ROWS)
-        whole, *parts = two_nearest(
-            centred / np.linalg.norm(centred, axis=1).mean(),
-            [np.arange(len(kept), dtype=np.int64), *subsets],
-        )
+        whole, *parts = (two_nearest(centred[some]) for some in (slice(None), *subsets))
 
     def answer(estimator: Estimator) -> IntrinsicDimension:
         value = None if reason else estimate(whole, estimator)
@@ -330,7 +223,7 @@ def intrinsic_dimension(
             reason=why,
         )
 
-    return tuple(map(answer, estimators))
+    return tuple(map(answer, ESTIMATORS))
 
 
 def rows_needed(dimension: float, estimator: Estimator) -> int:
@@ -395,78 +288,3 @@ def _slope(
     """Of −ln(1 − F) against ln μ, through the origin."""
     below = float(logs @ logs)
     return float(logs @ -np.log1p(-shares)) / below if below > 0 else None
-
-
-FEWEST_LAYERS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepthTrend(JsonRecord):
-    """Spearman's correlation of depth and dimension, by one estimator.
-
-    Attributes:
-        layers: Layers with a number.
-        low, high: 95 % over fresh texts (`resampled`); None without errors of the dimensions.
-    """
-
-    estimator: Estimator
-    layers: int
-    spearman: float
-    low: float | None
-    high: float | None
-
-    @property
-    def sign(self) -> int | None:
-        """1 or −1 where the interval omits zero, 0 where it holds zero; None without one."""
-        if self.low is None or self.high is None:
-            return None
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
-
-
-def depth_trends(
-    layers: Sequence[Sequence[IntrinsicDimension]], *, resamples: int, seed: int
-) -> tuple[DepthTrend, ...]:
-    """By estimator; nothing for an estimator with numbers for fewer than four layers."""
-    found = []
-    for answers in zip(*layers, strict=True):
-        known = [(depth, a) for depth, a in enumerate(answers) if a.dimension is not None]
-        if len(known) < FEWEST_LAYERS:
-            continue
-        depths = np.array([depth for depth, _ in known], dtype=np.float64)
-        values = np.array([a.dimension for _, a in known], dtype=np.float64)
-        low = high = None
-        if all(a.blocks for _, a in known):
-            blocks = np.array([a.blocks for _, a in known], dtype=np.float64)
-            drawn = _spearman(depths, resampled(values, blocks, resamples, seed))
-            tail = (1 - CONFIDENCE) / 2
-            low, high = map(float, np.quantile(drawn, (tail, 1 - tail)))
-        found.append(
-            DepthTrend(
-                estimator=answers[0].estimator,
-                layers=len(known),
-                spearman=float(_spearman(depths, values[None])[0]),
-                low=low,
-                high=high,
-            )
-        )
-    return tuple(found)
-
-
-def trends_disagree(trends: Sequence[DepthTrend]) -> bool:
-    """Whether the interval of one estimator has a sign that the interval of another has not."""
-    known = [trend for trend in trends if trend.sign is not None]
-    return any(a.sign != b.sign for a, b in combinations(known, 2))
-
-
-def _spearman(
-    depths: Float64[np.ndarray, " layers"], values: Float64[np.ndarray, "draws layers"]
-) -> Float64[np.ndarray, " draws"]:
-    """Of every row with depth; 0 for a row of equal values."""
-    ranks = rankdata(values, axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    own = rankdata(depths) - (len(depths) + 1) / 2
-    lengths = np.sqrt((ranks**2).sum(axis=1) * (own**2).sum())
-    answer: Float64[np.ndarray, " draws"] = np.divide(
-        ranks @ own, lengths, out=np.zeros(len(ranks)), where=lengths > 0
-    )
-    return answer

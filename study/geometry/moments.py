@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import eigsh
 from scipy.special import log_softmax
 
-from ...arrays import Float, Float64, Int64
+from ...arrays import Float, Float64
 from ...results import JsonRecord
 
 Rows = Float[np.ndarray, "rows dim"]
@@ -120,13 +120,12 @@ class CrossMoments(_Scatter):
 class StreamMoments:
     """Moments of every layer, and cross moments of every layer with the next, over batches.
 
-    Peak: (2·layers − 1) dim² matrices, or `layers` of them without the cross moments, and a
-    batch of two layers in float64.
+    Peak: (2·layers − 1) dim² matrices, and a batch of two layers in float64.
     """
 
-    def __init__(self, layers: int, dim: int, *, crossed: bool) -> None:
+    def __init__(self, layers: int, dim: int) -> None:
         self.layers = [Moments(dim) for _ in range(layers)]
-        self.crossed = [CrossMoments(dim) for _ in range(layers - 1)] if crossed else []
+        self.crossed = [CrossMoments(dim) for _ in range(layers - 1)]
 
     def update(self, hidden: Float[np.ndarray, "layers rows dim"]) -> None:
         n = hidden.shape[1]
@@ -138,7 +137,7 @@ class StreamMoments:
             mean = rows.mean(axis=0, dtype=np.float64)
             centred = rows - mean
             self.layers[layer].join(n, mean, mean, centred.T @ centred)
-            if layer and self.crossed:
+            if layer:
                 self.crossed[layer - 1].join(n, before_mean, mean, before.T @ centred)
             before, before_mean = centred, mean
 
@@ -200,7 +199,6 @@ class Anisotropy(JsonRecord):
         cosine_rows: Rows that `mean_cosine` is computed from.
     """
 
-    method: Literal["gram"] = "gram"
     rows: int
     centred: float | None
     uncentred: float | None
@@ -222,54 +220,6 @@ def anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
 def _share_of_gram(gram: Square) -> float | None:
     total = float(np.trace(gram))
     return float(top_eigenpairs(gram, 1)[0][0]) / total if total > 0 else None
-
-
-TextInfluence = Mapping[str, Mapping[str, float]]
-"""By measure: the contribution of each text, by its id. They sum to 0."""
-
-
-def text_influence(
-    rows: Rows, text: Int64[np.ndarray, " rows"], ids: Mapping[str, int]
-) -> TextInfluence:
-    """What each text contributes to the anisotropy and mean cosine of a cloud, for intervals; by
-    the rows sampled from it, nothing for fewer than two.
-
-    The infinitesimal jackknife (Efron 1982, ch. 6) with whole texts: T times the first-order change
-    of a statistic by a text's rows. The mean of these values over fresh texts varies as the
-    statistic itself does, so that a bootstrap over texts gives an interval for it.
-    """
-    if len(rows) < 2:
-        return {}
-    numbers, places = np.unique(text, return_inverse=True)
-    n, found = len(ids), {}
-    for measure, values in _row_influence(rows.astype(np.float64)).items():
-        by_number = dict(zip(numbers.tolist(), np.bincount(places, values), strict=True))
-        found[measure] = {i: n * float(by_number.get(number, 0.0)) for i, number in ids.items()}
-    return found
-
-
-def _row_influence(rows: Float64[np.ndarray, "rows dim"]) -> dict[str, OfRows]:
-    moments = Moments.of(rows)
-    clouds = {
-        "centred": (rows - moments.mean, moments.scatter),
-        "uncentred": (rows, moments.about_origin()),
-    }
-    found = {}
-    for name, (points, gram) in clouds.items():
-        squares = np.einsum("ij,ij->i", points, points)
-        total = float(squares.sum())
-        if total > 0:
-            # λ changes by the square of the row's part along its eigenvector
-            values, vectors = top_eigenpairs(gram, 1)
-            along = (points @ vectors[:, 0]) ** 2
-            found[name] = (along - float(values[0]) / total * squares) / total
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    if (lengths > 0).all():
-        units = rows / lengths[:, None]
-        n = len(rows)
-        cosines = (units @ units.sum(axis=0) - 1.0) / (n - 1)
-        found["mean_cosine"] = 2.0 / n * (cosines - cosines.mean())
-    return found
 
 
 MANY_TOKENS = 10
@@ -405,7 +355,7 @@ def _scores(fit: Square, fitted: LayerStep, scored: LayerStep) -> tuple[float | 
     return 1.0 - residual / total, 1.0 - residual / own if moves else None
 
 
-Divergent = Literal["softmax-mean", "softmax-padded", "gauss"]
+Divergent = Literal["softmax-mean", "gauss"]
 DIVERGENCES: tuple[Divergent, ...] = get_args(Divergent)
 
 AXES = 16
@@ -419,7 +369,7 @@ TOKENS_AN_AXIS = 100
 class Divergence(JsonRecord):
     """The divergence of a group from the reference by one estimator, in nats.
 
-    `softmax-mean` and `softmax-padded` read a vector as the softmax of its coordinates, sentence
+    `softmax-mean` reads the mean vector of a sentence as the softmax of its coordinates, sentence
     by parallel sentence. For small vectors that is ½Var_j(a_j − b_j), a squared distance, which
     grows with the square of the scale: vectors are divided by the reference's root mean square
     coordinate first. `gauss` compares the clouds themselves and needs no parallel text.
@@ -430,9 +380,9 @@ class Divergence(JsonRecord):
         jeffreys: The sum of both; of `gauss` only.
         floor: Jeffreys between two halves of the reference's texts; of `gauss` only. The same
             language at half the tokens differs by this much, so a value near it is no difference.
-        sentences: Parallel sentences that were compared; of the softmax estimators only.
+        sentences: Parallel sentences that were compared; of `softmax-mean` only.
         scale: Root mean square coordinate of the reference, by which vectors were divided; of
-            the softmax estimators only.
+            `softmax-mean` only.
         tokens: Tokens of the group and of the reference; of `gauss` only.
         axes: Main axes of the pooled tokens that were compared; of `gauss` only.
         reason: Why there is no number; empty where there is one.
@@ -474,34 +424,14 @@ def softmax_mean(
     return BothWays((np.exp(ours) * gap).sum(axis=1), -(np.exp(theirs) * gap).sum(axis=1))
 
 
-def softmax_padded(
-    group: Sequence[Float[np.ndarray, "_ dim"]],
-    reference: Sequence[Float[np.ndarray, "_ dim"]],
-    *,
-    scale: float,
-) -> BothWays:
-    """Between the softmaxes of the tokens at one place of parallel sentences, a mean a sentence.
-
-    The shorter sentence is padded with zero vectors, whose softmax is uniform, so that the
-    estimator measures length as well.
-    """
-    means = np.empty((2, len(group)))
-    for number, pair in enumerate(zip(group, reference, strict=True)):
-        length = max(map(len, pair))
-        ours, theirs = (np.pad(rows, ((0, length - len(rows)), (0, 0))) for rows in pair)
-        both = softmax_mean(ours, theirs, scale=scale)
-        means[:, number] = both.forward.mean(), both.backward.mean()
-    return BothWays(*means)
-
-
-def softmax_divergence(estimator: Divergent, sentences: BothWays, *, scale: float) -> Divergence:
+def softmax_divergence(sentences: BothWays, *, scale: float) -> Divergence:
     """The mean over sentences; a reason in its place where there are none."""
     n = len(sentences.forward)
     if not n:
         reason = "no text shares its id with the reference"
-        return Divergence(estimator=estimator, sentences=0, reason=reason)
+        return Divergence(estimator="softmax-mean", sentences=0, reason=reason)
     return Divergence(
-        estimator=estimator,
+        estimator="softmax-mean",
         to_reference=float(sentences.forward.mean()),
         from_reference=float(sentences.backward.mean()),
         sentences=n,

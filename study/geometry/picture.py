@@ -26,6 +26,7 @@ from ...pictures.figures import (
     short,
 )
 from .geometry_report import GeometryReport, GroupGeometry, LayerGeometry
+from .intrinsic_dimension import ESTIMATORS
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
 COLUMNS = {"full": 3, "column": 2}
@@ -57,9 +58,7 @@ CAPTION_REFERENCE = (
     " Divergence from {reference}: Jeffreys (J) of Gaussians, with the floor between two halves of "
     "{reference}; Kullback–Leibler divergence (KL) of softmaxes of parallel texts' means."
 )
-CAPTION_UNTRAINED = (
-    " Dashed: a network of the same shape with fresh weights; dotted: the ends of its intervals."
-)
+CAPTION_UNTRAINED = " Dashed: a network of the same shape with fresh weights, without intervals."
 
 Value = Callable[[LayerGeometry], float | None]
 Bounds = Callable[[LayerGeometry], tuple[float, float] | None]
@@ -90,7 +89,7 @@ class Panel:
     Attributes:
         bounds: 95 % around the value, where there is such an interval.
         second: A second value of the same unit, drawn with hollow marks.
-        floor: Drawn once, without a group.
+        floor: Drawn once, without a group, of the studied network.
     """
 
     title: str
@@ -124,7 +123,7 @@ def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str =
     for axes in places[len(panels) :]:
         axes.remove()
     top = MARGIN * max(_highest(curve) for curve in curves)
-    for axes in places[: len(report.options.estimators)]:
+    for axes in places[: len(ESTIMATORS)]:
         axes.set_ylim(0, top)
     for axes in places[: len(panels)]:
         axes.set_xlim(-0.3, report.n_layers - 0.7)
@@ -135,7 +134,7 @@ def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str =
 
 
 def _panels(report: GeometryReport) -> Iterator[Panel]:
-    for place, estimator in enumerate(report.options.estimators):
+    for place, estimator in enumerate(ESTIMATORS):
         yield Panel(f"TwoNN: {estimator}", "d", partial(_dimension, place), partial(_bounds, place))
     yield Panel("Anisotropy", "σ₁²/Σσ²", attrgetter("anisotropy.centred"))
     yield Panel("Mean cosine", "cosine", attrgetter("anisotropy.mean_cosine"))
@@ -194,18 +193,17 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
             lowest = min(lowest, float(np.nanmin(values, initial=0.0)))
             of = f"{panel.title}, contribution" if hollow else panel.title
             _mark(picture, axes, curve, values, of)
-        if panel.bounds is not None:
+        # intervals of fresh weights are many times as wide
+        if panel.bounds is not None and not curve.untrained:
             low, high = np.array([panel.bounds(layer) or (np.nan, np.nan) for layer in layers]).T
-            if curve.untrained:  # many times as wide: a surface would lie over all else
-                for edge in (low, high):
-                    axes.plot(edge, color=colour, linestyle=":", linewidth=0.6, scaley=False)
-                continue
             axes.fill_between(range(len(low)), low, high, color=colour, alpha=BAND, linewidth=0)
             # a layer between two without a number has no band
             axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
     if panel.floor is not None:
-        for untrained in (False, True):
-            _draw_floor(axes, [c for c in curves if c.untrained == untrained], panel.floor)
+        trained = (curve.geometry.layers for curve in curves if not curve.untrained)
+        by_group = [[panel.floor(layer) for layer in layers] for layers in trained]
+        floor = np.fmax.reduce(np.array(by_group, dtype=np.float64))
+        axes.plot(floor, color=rcParams["text.color"], linewidth=0.8)
     if not any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines):
         axes.text(0.5, 0.5, "too few tokens", ha="center", va="center", transform=axes.transAxes)
     axes.set(title=panel.title, ylabel=panel.label)
@@ -221,15 +219,6 @@ def _mark(
     name = f"{curve.geometry.group or 'all texts'}{network}"
     labels = [f"{name}, hidden state {layer}\n{measure} {values[layer]:.3g}" for layer in known]
     picture.hover(axes, known.tolist(), values[known].tolist(), labels)
-
-
-def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
-    if not curves:
-        return
-    by_group = [[floor(layer) for layer in curve.geometry.layers] for curve in curves]
-    values = np.fmax.reduce(np.array(by_group, dtype=np.float64))
-    style = "--" if curves[0].untrained else "-"
-    axes.plot(values, linestyle=style, color=rcParams["text.color"], linewidth=0.8)
 
 
 def _entries(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...results import JsonRecord
@@ -100,111 +102,9 @@ def accuracy_error(right: Right, text: Predictions) -> float | None:
     return float(np.sqrt(n_texts / (n_texts - 1) * (residuals @ residuals)))
 
 
-STRENGTH = 1.0
-"""Inverse weight of the L2 penalty, scikit-learn's C."""
-
 MOST_ITERATIONS = 2_000
 TOLERANCE = 1e-5
 """Largest gradient entry at which L-BFGS stops; accuracies do not change below it."""
-
-PRODUCT_ROWS = 256
-"""Rows of one product; with some hundred dimensions they fit into a processor's cache."""
-
-CLASSES_A_STEP = 8
-"""Classes are padded to a multiple of this: BLAS is slower for other heights."""
-
-_STEPS_KEPT = 10
-_LINE_STEPS = 50
-
-Parameters = Float64[np.ndarray, "layers dim_and_1"]
-"""Weights of each class, and its intercept in the last column."""
-
-
-def fit_softmax(
-    features: Vectors, classes: OfRows, n_classes: int, start: Parameters | None = None
-) -> tuple[Parameters, int, bool]:
-    """(weights of least loss, iterations, whether the gradient is below the tolerance).
-
-    The loss is scikit-learn's: the mean of −ln softmax(Wx + b) over the rows, plus ‖W‖²/(2Cn). Most
-    of the time is spent on two products of the rows with a matrix of few columns, which wait for
-    memory. They are computed block by block, so that a block is read once for both, and in float32,
-    until the gradient is below the tolerance. Then the gradient is computed in float64; if it is
-    above the tolerance, L-BFGS goes on in float64 until it is not. Peak beside the features:
-    4 · rows · classes bytes.
-    """
-    shape = (n_classes, features.shape[1] + 1)
-    point = np.zeros(shape) if start is None else start.copy()
-    iterations = 0
-    loss = _Loss(features, classes, n_classes)
-    for dtype in (np.float32, np.float64):
-        loss.dtype = dtype
-        left = MOST_ITERATIONS - iterations
-        if dtype is np.float64 and (left <= 0 or _largest(loss(point.ravel())[1]) <= TOLERANCE):
-            break
-        # gtol alone decides: ftol at the limit of the number format
-        options = {
-            "gtol": TOLERANCE,
-            "ftol": float(np.finfo(np.float64).eps),
-            "maxiter": left,
-            "maxcor": _STEPS_KEPT,
-            "maxls": _LINE_STEPS,
-        }
-        found = minimize(loss, point.ravel(), jac=True, method="L-BFGS-B", options=options)
-        point = found.x.reshape(shape)
-        iterations += int(found.nit)
-    loss.dtype = np.float64
-    return point, iterations, _largest(loss(point.ravel())[1]) <= TOLERANCE
-
-
-def _largest(gradient: Float64[np.ndarray, " parameters"]) -> float:
-    return float(np.abs(gradient).max(initial=0.0))
-
-
-class _Loss:
-    """The loss and its gradient at a point, computed in `dtype`, summed in float64."""
-
-    def __init__(self, features: Vectors, classes: OfRows, n_classes: int) -> None:
-        self.features, self.n_classes = features, n_classes
-        self.height = -(-n_classes // CLASSES_A_STEP) * CLASSES_A_STEP
-        self.dtype: Any = np.float32
-        self.penalty = 1.0 / (STRENGTH * len(features))
-        self.is_class = np.zeros((self.height, len(features)), dtype=np.float32)
-        self.is_class[classes, np.arange(len(features))] = 1
-
-    def __call__(
-        self, flat: Float64[np.ndarray, " parameters"]
-    ) -> tuple[float, Float64[np.ndarray, " parameters"]]:
-        point = flat.reshape(self.n_classes, -1)
-        weights = np.zeros((self.height, point.shape[1] - 1), dtype=self.dtype)
-        weights[: self.n_classes] = point[:, :-1]
-        intercepts = np.full((self.height, 1), -np.inf, dtype=self.dtype)
-        intercepts[: self.n_classes, 0] = point[:, -1]
-        by_dim = np.ascontiguousarray(weights.T)
-        gradient = np.zeros((self.height, point.shape[1]))
-        loss = 0.0
-        for start in range(0, len(self.features), PRODUCT_ROWS):
-            block = self.features[start : start + PRODUCT_ROWS].astype(self.dtype, copy=False)
-            is_class = self.is_class[:, start : start + PRODUCT_ROWS]
-            scores = np.ascontiguousarray((block @ by_dim).T)
-            scores += intercepts
-            scores -= scores.max(axis=0)
-            true = scores[is_class > 0]
-            np.exp(scores, out=scores)
-            sums = scores.sum(axis=0)
-            loss += float(np.log(sums).sum(dtype=np.float64) - true.sum(dtype=np.float64))
-            scores /= sums
-            scores -= is_class
-            gradient[:, :-1] += scores @ block
-            gradient[:, -1] += scores.sum(axis=1, dtype=np.float64)
-        gradient = gradient[: self.n_classes] / len(self.features)
-        gradient[:, :-1] += self.penalty * point[:, :-1]
-        loss /= len(self.features)
-        loss += 0.5 * self.penalty * float((point[:, :-1] ** 2).sum())
-        return loss, gradient.ravel()
-
-
-BLOCK_ROWS = 1_024
-"""Rows turned to float64 at a time."""
 
 CONSTANT = 1e-11
 """A dimension does not vary if its deviation is below this share of its mean: float32 numbers that
@@ -241,21 +141,6 @@ class LayerClassifier(JsonRecord):
         standardised: Float64[np.ndarray, "rows dim"] = (vectors - self.mean) / self.scale
         return standardised
 
-    def in_units_of(self, mean: OfDims, scale: OfDims) -> Float64[np.ndarray, "layers dim_and_1"]:
-        """The same scores as weights and intercepts of vectors that are standardised so."""
-        raw = self.weights / self.scale
-        intercepts = self.intercepts + raw @ (mean - self.mean)
-        return np.column_stack([raw * scale, intercepts])
-
-    def without(self, dims: Int64[np.ndarray, " k"]) -> LayerClassifier:
-        columns = ("mean", "scale", "weights")
-        kept = {name: np.delete(getattr(self, name), dims, axis=-1) for name in columns}
-        return replace(self, **kept)
-
-    def of_unit_rows(self, length: float) -> LayerClassifier:
-        """The classifier of vectors of length 1 that reads them as if they had this length."""
-        return replace(self, mean=self.mean / length, scale=self.scale / length)
-
     def predict(self, vectors: Vectors) -> OfRows:
         scores = self.standardise(vectors) @ self.weights.T + self.intercepts
         layers: Int64[np.ndarray, " layers"] = np.array(self.layers)
@@ -269,46 +154,29 @@ class LayerClassifier(JsonRecord):
         )
 
 
-def fit_classifier(rows: LayerRows, *, start: LayerClassifier | None = None) -> LayerClassifier:
-    """The classifier of the rows' layers. Peak: the rows twice.
-
-    Args:
-        start: A classifier of the same dimensions and layers, of similar rows, from whose weights
-            the optimiser starts; it converges to the same weights in fewer steps.
-    """
-    mean, scale = spread_of(rows.vectors)
-    standardised = np.empty(rows.vectors.shape, dtype=np.float32)
-    for begin in range(0, len(standardised), BLOCK_ROWS):
-        block = slice(begin, begin + BLOCK_ROWS)
-        standardised[block] = (rows.vectors[block] - mean) / scale
-    classes: OfRows = np.searchsorted(rows.layers, rows.layer)
-    point, iterations, converged = fit_softmax(
-        standardised,
-        classes.astype(np.int64),
-        len(rows.layers),
-        None if start is None else start.in_units_of(mean, scale),
-    )
+def fit_classifier(rows: LayerRows) -> LayerClassifier:
+    """The classifier of the rows' layers, by scikit-learn with C = 1. Peak: the rows in float64."""
+    mean = rows.vectors.mean(axis=0, dtype=np.float64)
+    scale = rows.vectors.std(axis=0, dtype=np.float64)
+    scale = np.where(scale <= CONSTANT * np.abs(mean), 1.0, scale)
+    model = LogisticRegression(tol=TOLERANCE, max_iter=MOST_ITERATIONS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((rows.vectors - mean) / scale, rows.layer)
+    weights, intercepts = model.coef_, model.intercept_
+    if len(weights) == 1:  # of two layers, the second against the first
+        weights, intercepts = (np.concatenate([-one, one]) for one in (weights, intercepts))
+    iterations = int(model.n_iter_.max())
     return LayerClassifier(
         layers=rows.layers,
         mean=mean,
         scale=scale,
-        weights=np.ascontiguousarray(point[:, :-1]),
-        intercepts=point[:, -1].copy(),
+        weights=weights,
+        intercepts=intercepts,
         n_train=len(rows.vectors),
         iterations=iterations,
-        converged=converged,
+        converged=iterations < MOST_ITERATIONS,
     )
-
-
-def spread_of(vectors: Vectors) -> tuple[OfDims, OfDims]:
-    """The mean and the standard deviation of each dimension; 1 where it does not vary."""
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    squares = np.zeros_like(mean)
-    for start in range(0, len(vectors), BLOCK_ROWS):
-        block = vectors[start : start + BLOCK_ROWS] - mean
-        squares += np.einsum("ij,ij->j", block, block)
-    scale = np.sqrt(squares / len(vectors))
-    return mean, np.where(scale <= CONSTANT * np.abs(mean), 1.0, scale)
 
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.tree import DecisionTreeClassifier
 
 from ...arrays import Float32, Float64, Int64
 from ...results import JsonRecord
@@ -21,7 +20,7 @@ from .layer_classifier import (
     score_predictions,
 )
 from .layer_norms import row_norms, unit_rows
-from .layer_rows import COLUMNS, LayerRows, PunctuationTokens, Split
+from .layer_rows import COLUMNS, LayerRows, Split
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -48,66 +47,14 @@ class Control(JsonRecord):
         return JsonRecord.to_json(self) | self.score.to_json()
 
 
-MAX_DEPTH = 10
-MIN_LEAF_ROWS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTree(JsonRecord):
-    """The size of a decision tree (CART, Gini impurity), and its limits.
-
-    Attributes:
-        max_depth: Questions on the way to a leaf, at most.
-        min_leaf: Training rows of a leaf, at least.
-        dims: Dimensions that it asks about.
-        top_dims: Those that lower the impurity most, counted from 0, largest first.
-    """
-
-    max_depth: int
-    min_leaf: int
-    depth: int
-    leaves: int
-    dims: int
-    top_dims: tuple[int, ...]
-
-
-def tree_control(split: Split, *, seed: int = 0) -> tuple[Control, LayerTree]:
-    """A decision tree in place of the linear classifier, and its size.
-
-    It asks whether one raw coordinate is above a threshold, so that it needs no standardiser.
-    """
-    tree = DecisionTreeClassifier(
-        max_depth=MAX_DEPTH, min_samples_leaf=MIN_LEAF_ROWS, random_state=seed
-    )
-    tree.fit(split.train.vectors, split.train.layer)
-    predicted: Int64[np.ndarray, " rows"] = tree.predict(split.test.vectors).astype(np.int64)
-    score = score_predictions(
-        predicted, split.test, layers=split.train.layers, n_train=len(split.train.layer)
-    )
-    importances = tree.feature_importances_
-    used = np.flatnonzero(importances > 0)
-    top = used[np.argsort(-importances[used], kind="stable")][:10]
-    title = f"decision tree, depth up to {MAX_DEPTH}"
-    return Control("decision-tree", title, score, retrained=True), LayerTree(
-        max_depth=MAX_DEPTH,
-        min_leaf=MIN_LEAF_ROWS,
-        depth=int(tree.get_depth()),
-        leaves=int(tree.get_n_leaves()),
-        dims=len(used),
-        top_dims=tuple(top.tolist()),
-    )
-
-
 def simple_controls(
     split: Split, classifier: LayerClassifier, *, seed: int = 0
 ) -> Iterator[Control]:
     """The controls without options: norms, random vectors, means, centroids."""
     random = norm_matched_random(split, seed=seed)
     centred = score_retrained(split, mean_removal(split.train))
-    length = float(row_norms(split.train.vectors).mean())
-    like_unit = classifier.of_unit_rows(length) if length > 0 else None
     for name, title, score in (
-        ("unit-norm", "unit norm", score_retrained(split, unit_norm, start=like_unit)),
+        ("unit-norm", "unit norm", score_retrained(split, unit_norm)),
         ("norm-only", "norm only", score_retrained(split, norm_only)),
         ("mean-removed", "own layer's mean removed", centred),
         ("nearest-centroid", "nearest centroid", score_nearest_centroid(split, classifier)),
@@ -118,12 +65,12 @@ def simple_controls(
     yield Control("random-applied", "random directions, norms kept", score, retrained=False)
 
 
-def score_split(split: Split, *, start: LayerClassifier | None = None) -> Score:
-    return score_classifier(fit_classifier(split.train, start=start), split.test)
+def score_split(split: Split) -> Score:
+    return score_classifier(fit_classifier(split.train), split.test)
 
 
-def score_retrained(split: Split, change: Change, *, start: LayerClassifier | None = None) -> Score:
-    return score_split(Split(change(split.train), change(split.test)), start=start)
+def score_retrained(split: Split, change: Change) -> Score:
+    return score_split(Split(change(split.train), change(split.test)))
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
@@ -184,34 +131,13 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     )
 
 
-def punctuation_controls(
-    split: Split, classifier: LayerClassifier, punctuation: PunctuationTokens | None
-) -> Iterator[Control]:
-    """The classifier on words only, and one that is also trained on words only.
-
-    There is none without punctuation, or where a side has nothing else.
-    """
-    if punctuation is None:
-        return
-    marks = [punctuation.among(rows.token) for rows in (split.train, split.test)]
-    if not any(mark.any() for mark in marks) or any(mark.all() for mark in marks):
-        return
-    words = Split(split.train.only(~marks[0]), split.test.only(~marks[1]))
-    score = score_classifier(classifier, words.test)
-    yield Control("punctuation-untested", "punctuation not scored", score, retrained=False)
-    score = score_split(words, start=classifier)
-    yield Control("no-punctuation", "punctuation removed", score, retrained=True)
-
-
 def mask_sizes(dim: int) -> tuple[int, ...]:
-    """The numbers of dimensions that are masked by default: 4, 32 and half of them."""
+    """The numbers of dimensions that are masked: 4, 32 and half of them."""
     return tuple(sorted({k for k in (4, 32, dim // 2) if 1 <= k < dim}))
 
 
-def mask_controls(
-    split: Split, classifier: LayerClassifier, sizes: Sequence[int], *, seed: int = 0
-) -> Iterator[Control]:
-    """For each size: the top dimensions set to their mean and to 0, the same for random
+def mask_controls(split: Split, classifier: LayerClassifier, *, seed: int = 0) -> Iterator[Control]:
+    """For each of `mask_sizes`: the top dimensions set to their mean and to 0, the same for random
     dimensions, and a classifier trained without the top dimensions.
 
     The classifier reads the training mean as 0. It does not read a raw 0 so, which moves every
@@ -220,9 +146,7 @@ def mask_controls(
     ranked = contributions(classifier).ranked()
     fills = {"mean": classifier.mean, "zero": np.zeros_like(classifier.mean)}
     rng = np.random.default_rng(seed)
-    for k in sizes:
-        if not 1 <= k < len(ranked):
-            raise ValueError(f"can mask 1 to {len(ranked) - 1} dimensions, got {k}")
+    for k in mask_sizes(len(ranked)):
         top = ranked[:k]
         drawn = [rng.permutation(len(ranked))[:k] for _ in range(RANDOM_DRAWS)]
         for which, sets in (("top", [top]), ("random", drawn)):
@@ -232,7 +156,7 @@ def mask_controls(
                 score = classifier.score_of(predicted, split.test)
                 name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
                 yield Control(name, title, score, retrained=False)
-        score = score_retrained(split, partial(without, dims=top), start=classifier.without(top))
+        score = score_retrained(split, partial(without, dims=top))
         yield Control(f"without-top-{k}", f"without top {k} dims", score, retrained=True)
 
 
@@ -257,8 +181,8 @@ def transfer_controls(here: Split, other: Split, classifier: LayerClassifier) ->
     Every classifier standardises by its own training rows. To standardise by the new texts would
     measure something else.
     """
-    theirs = fit_classifier(other.train, start=classifier)
-    both = fit_classifier(joined(here.train, other.train), start=classifier)
+    theirs = fit_classifier(other.train)
+    both = fit_classifier(joined(here.train, other.train))
     for name, title, trained, test in (
         ("transfer-to-other", "these texts → other", classifier, other.test),
         ("transfer-from-other", "other texts → these", theirs, here.test),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.stats import spearmanr, t
+from scipy.stats import linregress, spearmanr, t
 
 from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
@@ -121,20 +121,15 @@ def fit_growth(layers: Sequence[int], mean_norms: Sequence[float]) -> Growth | N
         return None
     x = np.asarray(layers, dtype=np.float64)
     y = np.log(np.asarray(mean_norms, dtype=np.float64))
-    spread = float((x - x.mean()) @ (x - x.mean()))
-    slope = float((x - x.mean()) @ (y - y.mean())) / spread
-    intercept = float(y.mean() - slope * x.mean())
-    total = float((y - y.mean()) @ (y - y.mean()))
-    if total <= len(x) * SAME**2:
+    if np.ptp(y) <= SAME:
         return Growth(rate=1.0, rate_interval=(1.0, 1.0), intercept=float(y.mean()), r2=0.0)
-    left = float(np.sum((y - intercept - slope * x) ** 2))
-    free = len(x) - 2
-    margin = float(t.ppf(0.5 + CONFIDENCE / 2, free)) * np.sqrt(left / free / spread) + SAME
+    line = linregress(x, y)
+    slope, margin = line.slope, t.ppf(0.5 + CONFIDENCE / 2, len(x) - 2) * line.stderr + SAME
     return Growth(
         rate=float(np.exp(slope)),
         rate_interval=(float(np.exp(slope - margin)), float(np.exp(slope + margin))),
-        intercept=intercept,
-        r2=1.0 - left / total,
+        intercept=float(line.intercept),
+        r2=float(line.rvalue**2),
     )
 
 
@@ -155,8 +150,6 @@ def unit_rows(vectors: Float32[np.ndarray, "rows dim"]) -> Float32[np.ndarray, "
 
 
 N_AXES = 8
-BLOCK_ROWS = 2_048
-"""Rows turned to float64 at a time."""
 
 SAME_SIZE = 1e-5
 """Entries that differ by less than this share count as equal: processors round differently."""
@@ -173,7 +166,6 @@ class LayerPca(JsonRecord):
         explained: Share of all variance on each axis, 0…1.
         coordinates, centroids: Of the rows, and of the layers.
         steps: Distance of each layer's centroid from that of the layer before.
-        plane_steps: The same distance on the first two axes, which a plot shows.
         depth_correlation: Spearman's ρ of the first coordinate and the layer; None where
             either does not vary.
     """
@@ -186,7 +178,6 @@ class LayerPca(JsonRecord):
     layer: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
     centroids: Float64[np.ndarray, "layers k"] = field(compare=False)
     steps: tuple[float, ...]
-    plane_steps: tuple[float, ...]
     depth_correlation: float | None
 
     @property
@@ -203,22 +194,19 @@ class LayerPca(JsonRecord):
 def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES) -> LayerPca:
     """The first axes of the rows of all layers, exactly: eigenvectors of their covariance.
 
-    Peak beside the rows: a dim × dim matrix in float64 and a block of rows, with `unit_norm` a
-    copy of the rows.
+    Peak beside the rows: these in float64, and a dim × dim matrix.
     """
     if unit_norm:
         rows = rows.with_vectors(unit_rows(rows.vectors))
     n_axes = min(n_axes, rows.dim, len(rows.vectors))
     means = rows.layer_means()
     mean = means.mean(axis=0)  # every layer has a row of each token
-    gram = np.zeros((rows.dim, rows.dim))
-    for block in _blocks(rows):
-        block -= mean
-        gram += block.T @ block
+    centred = rows.vectors - mean
+    gram = centred.T @ centred
     values, vectors = eigh(gram, subset_by_index=[rows.dim - n_axes, rows.dim - 1])
     axes = _signed(vectors[:, ::-1].T)
     explained = np.clip(values[::-1], 0.0, None) / (float(np.trace(gram)) or 1.0)
-    coordinates = np.concatenate([(block - mean) @ axes.T for block in _blocks(rows)])
+    coordinates = centred @ axes.T
     centroids = (means - mean) @ axes.T
     first = coordinates[:, 0]
     varies = np.ptp(first) > 0 and np.ptp(rows.layer) > 0
@@ -230,15 +218,9 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
         coordinates=coordinates.astype(np.float32),
         layer=rows.layer,
         centroids=centroids,
-        steps=_step_lengths(means),
-        plane_steps=_step_lengths(centroids[:, :2]),
+        steps=tuple(np.linalg.norm(np.diff(means, axis=0), axis=1).tolist()),
         depth_correlation=float(spearmanr(first, rows.layer).statistic) if varies else None,
     )
-
-
-def _blocks(rows: LayerRows) -> Iterator[Float64[np.ndarray, "block dim"]]:
-    for start in range(0, len(rows.vectors), BLOCK_ROWS):
-        yield rows.vectors[start : start + BLOCK_ROWS].astype(np.float64)
 
 
 def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
@@ -247,7 +229,3 @@ def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
     largest = (sizes >= sizes.max(axis=1, keepdims=True) * (1 - SAME_SIZE)).argmax(axis=1)
     signs = np.sign(axes[np.arange(len(axes)), largest])
     return np.ascontiguousarray(axes * signs[:, None])
-
-
-def _step_lengths(points: Float64[np.ndarray, "layers k"]) -> tuple[float, ...]:
-    return tuple(np.linalg.norm(np.diff(points, axis=0), axis=1).tolist())

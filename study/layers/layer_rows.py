@@ -2,67 +2,18 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
+from ..geometry.group_states import Reservoir
 
 if TYPE_CHECKING:
     from ..network import TokenStates
-
-
-WORD_CATEGORIES = ("L", "M", "N")
-"""Unicode's letters, the marks that some scripts write vowels with, and numbers."""
-
-PART_OF_A_CHARACTER = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer of bytes decodes to, where a token is a part of a character."""
-
-
-def is_punctuation(text: str) -> bool:
-    """Whether the text of a token has no letter, digit or mark; a part of a character has one."""
-    return not any(
-        unicodedata.category(character).startswith(WORD_CATEGORIES)
-        or character == PART_OF_A_CHARACTER
-        for character in text
-    )
-
-
-def tokens_where(batch: TokenStates, kept: Bool[np.ndarray, " tokens"]) -> TokenStates:
-    columns = {name: getattr(batch, name)[kept] for name in ("text", "position", "token")}
-    return replace(batch, hidden=batch.hidden[:, kept], **columns)
-
-
-class PunctuationTokens:
-    """Tells the punctuation of a tokenizer by token id; each id is decoded once."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self.known: dict[int, bool] = {}
-        self.n_seen = 0
-        """Punctuation tokens that `removed` met."""
-
-    def among(self, tokens: Int64[np.ndarray, " tokens"]) -> Bool[np.ndarray, " tokens"]:
-        ids, where = np.unique(tokens, return_inverse=True)
-        for token in ids.tolist():
-            if token not in self.known:
-                self.known[token] = is_punctuation(self.tokenizer.decode([token]))
-        marks: Bool[np.ndarray, " tokens"] = np.array(
-            [self.known[token] for token in ids.tolist()], dtype=bool
-        )[where]
-        return marks
-
-    def removed(self, states: Iterable[TokenStates]) -> Iterator[TokenStates]:
-        """The states without those of punctuation; `n_seen` counts what is left out."""
-        for batch in states:
-            words = ~self.among(batch.token)
-            self.n_seen += int((~words).sum())
-            if words.any():
-                yield tokens_where(batch, words)
 
 
 MOST_TOKENS = 1_000
@@ -79,7 +30,7 @@ TEST_SHARE = 0.2
 SPLIT_STREAM = 1
 """Of the seed; the sample of tokens takes another one."""
 
-COLUMNS = ("vectors", "layer", "text", "position", "token")
+COLUMNS = ("vectors", "layer", "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +40,12 @@ class LayerRows:
     Attributes:
         layer: 0 is the embedding output.
         text: Index of the text that holds the row's token.
-        position: Of the token in its text, from 0.
         n_seen: Tokens that the sample was drawn from.
     """
 
     vectors: Float32[np.ndarray, "rows dim"] = field(compare=False, repr=False)
     layer: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
     text: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
-    position: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
-    token: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
     n_seen: int
 
     def __post_init__(self) -> None:
@@ -176,86 +124,44 @@ def collect_rows(
 ) -> LayerRows:
     """All layers of at most `max_tokens` tokens, drawn evenly from all tokens of `states`.
 
-    The sample is the tokens with the smallest of seeded random keys, so that it does not depend
-    on the batches. Peak: one batch and twice the sample, 8 · layers · tokens · dim bytes.
+    Peak: one batch and twice the sample, 8 · layers · tokens · dim bytes.
 
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
     """
-    sample = RowSample(max_tokens, include_embedding=include_embedding, seed=seed)
+    first_layer, sample = 0 if include_embedding else 1, None
     for batch in states:
-        sample.add(batch)
-    return sample.rows()
-
-
-class RowSample:
-    """The tokens with the smallest keys so far. Arguments as of `collect_rows`."""
-
-    def __init__(
-        self, max_tokens: int = MOST_TOKENS, *, include_embedding: bool = True, seed: int = 0
-    ) -> None:
-        if max_tokens < FEWEST_TOKENS:
-            raise ValueError(f"max_tokens must be at least {FEWEST_TOKENS}, got {max_tokens}")
-        self.first_layer = 0 if include_embedding else 1
-        self.rng = np.random.default_rng(seed)
-        self.keys: Float64[np.ndarray, " sample"] = np.full(max_tokens, np.inf)
-        self.order: Int64[np.ndarray, " sample"] = np.zeros(max_tokens, dtype=np.int64)
-        self.where: Int64[np.ndarray, "3 sample"] = np.zeros((3, max_tokens), dtype=np.int64)
-        self.hidden: Float32[np.ndarray, "layers sample dim"] | None = None
-        self.n_seen = 0
-
-    def add(self, batch: TokenStates) -> None:
-        """Replace the tokens with larger keys by tokens of the batch."""
-        hidden = batch.hidden[self.first_layer :]
-        where = np.stack([batch.text, batch.position, batch.token])
-        n_layers, n_tokens, dim = hidden.shape
-        if n_layers < 2:
+        hidden = batch.hidden[first_layer:]
+        if len(hidden) < 2:
             raise StudyError(
-                f"layers: {n_layers} layer to tell apart; two at least are needed, so keep the "
+                f"layers: {len(hidden)} layer to tell apart; two at least are needed, so keep the "
                 "embedding output in the study"
             )
-        for layer, states in enumerate(hidden):
-            if not np.isfinite(states).all():
+        for layer, rows in enumerate(hidden):
+            if not np.isfinite(rows).all():
                 raise StudyError(
-                    f"layers: hidden state {layer} of {n_layers} holds NaN or infinity; check the "
-                    "model's weights"
+                    f"layers: hidden state {layer} of {len(hidden)} holds NaN or infinity; check "
+                    "the model's weights"
                 )
-        if self.hidden is None:
-            self.hidden = np.empty((n_layers, len(self.keys), dim), dtype=np.float32)
-        new_keys = self.rng.random((n_tokens,))
-        keys = np.concatenate([self.keys, new_keys])
-        smallest = np.argpartition(keys, len(self.keys) - 1)[: len(self.keys)]
-        chosen = np.sort(smallest[smallest >= len(self.keys)]) - len(self.keys)
-        freed = np.setdiff1d(np.arange(len(self.keys)), smallest)
-        self.keys[freed] = new_keys[chosen]
-        self.order[freed] = self.n_seen + chosen
-        self.where[:, freed] = where[:, chosen]
-        self.hidden[:, freed] = hidden[:, chosen]
-        self.n_seen += n_tokens
-
-    def rows(self) -> LayerRows:
-        """The sample in the order in which its tokens came."""
-        if self.hidden is None or self.n_seen < FEWEST_TOKENS:
-            raise StudyError(
-                f"layers: {self.n_seen} tokens, at least {FEWEST_TOKENS} are needed; "
-                "give more or longer texts"
-            )
-        filled = np.flatnonzero(np.isfinite(self.keys))
-        slots = filled[np.argsort(self.order[filled])]
-        n_layers, _, dim = self.hidden.shape
-        text, position, token = (np.tile(column[slots], n_layers) for column in self.where)
-        first_layer = self.first_layer
-        rows = LayerRows(
-            vectors=self.hidden[:, slots].reshape(-1, dim),
-            layer=np.repeat(np.arange(first_layer, first_layer + n_layers), len(slots)),
-            text=text,
-            position=position,
-            token=token,
-            n_seen=self.n_seen,
+        if sample is None:
+            sample = Reservoir(len(hidden), max_tokens, hidden.shape[2], seed)
+        sample.update(hidden, batch.text)
+    n_seen = 0 if sample is None else sample.seen
+    if sample is None or n_seen < FEWEST_TOKENS:
+        raise StudyError(
+            f"layers: {n_seen} tokens, at least {FEWEST_TOKENS} are needed; "
+            "give more or longer texts"
         )
-        if rows.n_texts < FEWEST_TEXTS:
-            raise StudyError(
-                f"layers: {rows.n_texts} texts with tokens, at least {FEWEST_TEXTS} are needed to "
-                "hold some back for the test; give more texts"
-            )
-        return rows
+    n_layers, n_tokens, dim = sample.hidden().shape
+    found = LayerRows(
+        vectors=sample.hidden().reshape(-1, dim),
+        layer=np.repeat(np.arange(first_layer, first_layer + n_layers), n_tokens),
+        text=np.tile(sample.texts(), n_layers),
+        n_seen=n_seen,
+    )
+    if found.n_texts < FEWEST_TEXTS:
+        raise StudyError(
+            f"layers: {found.n_texts} texts with tokens, at least {FEWEST_TEXTS} are needed to "
+            "hold some back for the test; give more texts"
+        )
+    return found

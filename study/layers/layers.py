@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from ...results import Document, Section, count, share
 from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, seed_option, study
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network import Network, TokenStates
+    from ..texts import Texts
 
 SHOWN_DIMS = 4
 
@@ -23,7 +24,7 @@ class Layers(TextStudy):
     Returns:
         A row for the classifier and for each control: `name`, `accuracy` (0…1). The document
         also has `norms`, `pca`, `contributions` (`n50`, `n90`, `max_share`, `largest`,
-        `curve` by layer) and `tree`.
+        `curve` by layer).
 
     Raises:
         RequestError: no such model.
@@ -34,7 +35,7 @@ class Layers(TextStudy):
     """
 
     name = "layers"
-    version = 2
+    version = 3
     examples = (
         "layers ./my-run --texts imdb.txt --transfer agnews.csv -o layers.png",
         "layers gpt2 --texts imdb.txt --max-tokens 40",
@@ -43,11 +44,6 @@ class Layers(TextStudy):
     _: KW_ONLY
     transfer: Place | None = option(
         default=None, file="existing", help="Test the classifier on a second set of texts."
-    )
-    punctuation: bool = option(
-        "--no-punctuation",
-        default=True,
-        help="Tokens without a letter or digit; `--no-punctuation` leaves them out.",
     )
     untrained: bool = option(
         "--no-untrained",
@@ -66,7 +62,9 @@ class Layers(TextStudy):
     seed: int = seed_option("everything that is sampled")
 
     def answer(self, db: OpenCatalog) -> LayersTable:
-        from . import LayersPlan, study_network
+        from ..network import untrained_twin
+        from ..texts import Texts
+        from . import layers_study
 
         device = self.usable_device()
         texts = load_texts(self.texts).drawn(self.most_texts, self.seed)
@@ -75,18 +73,23 @@ class Layers(TextStudy):
         )
         subject = find_subject(db.catalog, self.model, self.base)
 
-        def watched(batches: Iterable[TokenStates], n_texts: int) -> Iterator[TokenStates]:
-            return db.track(batches, "batches", total=-(-n_texts // self.batch_size))
-
-        plan = LayersPlan(self, watched)
         network = subject.load(device)
         text_notes = self.text_notes(network, *filter(None, (texts, others)))
-        report = study_network(
-            network,
-            texts.entries,
-            plan,
-            other=others.entries if others else None,
-            untrained=self.untrained,
+
+        def states(network: Network, texts: Texts) -> Iterator[TokenStates]:
+            """Texts of similar length together: little of a batch is padding."""
+            by_length = sorted(texts.entries, key=lambda text: len(text.text))
+            return self.states(db, network, Texts(tuple(by_length)))
+
+        twin = untrained_twin(network, seed=self.seed) if self.untrained else None
+        report = layers_study(
+            states(network, texts),
+            other=states(network, others) if others else None,
+            untrained=states(twin, texts) if twin else None,
+            include_embedding=self.embedding,
+            max_tokens=self.keep_tokens,
+            n_texts=len(texts.entries),
+            seed=self.seed,
         )
         document = {"model": network.name} | report.to_json() | text_notes
         settings = self.settings(texts=texts.digest, transfer=others.digest if others else None)
@@ -104,13 +107,6 @@ class LayersTable(StudyTable):
 
     def sections(self, *, everything: bool = False) -> Iterator[Section]:
         document = self._document
-        removed, tree = document["n_punctuation_removed"], document["tree"]
-        notes = [
-            f"the decision tree has {tree['leaves']} leaves of {tree['min_leaf']} rows or more and "
-            f"depth {tree['depth']}, and asks about {tree['dims']} of {document['dim']} dimensions"
-        ]
-        if removed is not None:
-            notes.append(f"{count(removed, 'token')} without a letter or digit are left out")
         yield Section(
             title=f"layers of {document['model']} · chance {document['chance']:.3f} · "
             f"{count(document['n_tokens'], 'token')} of {count(document['n_texts'], 'text')}",
@@ -124,7 +120,6 @@ class LayersTable(StudyTable):
                 )
                 for control in self
             ],
-            notes=notes,
         )
         yield _contributions(document)
         if growth := document["norms"]["growth"]:

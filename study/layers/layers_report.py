@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ...errors import StudyError
 from ...results import JsonRecord
-from ..network import Network, TokenStates, token_states, untrained_twin
-from ..texts import Text
 from .layer_classifier import (
     Contributions,
     LayerClassifier,
@@ -20,32 +17,22 @@ from .layer_classifier import (
 )
 from .layer_controls import (
     Control,
-    LayerTree,
     mask_controls,
-    mask_sizes,
-    punctuation_controls,
     score_split,
     simple_controls,
     transfer_controls,
-    tree_control,
 )
 from .layer_norms import LayerNorms, LayerPca, NormTally, layer_pca
 from .layer_rows import (
     MOST_TOKENS,
     TEST_SHARE,
-    PunctuationTokens,
     Split,
     collect_rows,
     split_by_text,
 )
-from .layers import Layers
 
-Watch = Callable[[Iterable[TokenStates], int], Iterable[TokenStates]]
-"""Gets the batches of a pass and the number of its texts; gives the same batches."""
-
-
-def unwatched(batches: Iterable[TokenStates], n_texts: int) -> Iterable[TokenStates]:
-    return batches
+if TYPE_CHECKING:
+    from ..network import TokenStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +46,6 @@ class LayersReport(JsonRecord):
         n_test: Rows of held-back texts.
         chance: 1 / layers.
         controls: The first is the classifier itself.
-        n_punctuation_removed: Tokens without a letter or digit that were left out of the study;
-            None where they are part of it.
     """
 
     layers: tuple[int, ...]
@@ -79,8 +64,6 @@ class LayersReport(JsonRecord):
     classifier: LayerClassifier
     contributions: Contributions
     controls: tuple[Control, ...]
-    tree: LayerTree
-    n_punctuation_removed: int | None = None
 
 
 def layers_study(
@@ -90,8 +73,6 @@ def layers_study(
     untrained: Iterable[TokenStates] | None = None,
     include_embedding: bool = True,
     max_tokens: int = MOST_TOKENS,
-    masks: Sequence[int] | None = None,
-    punctuation: PunctuationTokens | None = None,
     n_texts: int | None = None,
     seed: int = 0,
 ) -> LayersReport:
@@ -102,8 +83,6 @@ def layers_study(
         untrained: A network of the same shape with random weights, on the first texts.
         include_embedding: Whether layer 0 is a layer of the study.
         max_tokens: Sampled tokens of each of the three; norms are of all tokens.
-        masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
-        punctuation: Tells punctuation; its removal is a control, where the sample holds some.
         n_texts: How many texts the states are of; studies of equally many hold back the same.
 
     Raises:
@@ -127,15 +106,11 @@ def layers_study(
         return split_by_text(others, seed=seed, among=of_texts)
 
     classifier = fit_classifier(split.train)
-    sizes = mask_sizes(rows.dim) if masks is None else masks
     own_score = score_classifier(classifier, split.test)
-    by_tree, tree = tree_control(split, seed=seed)
     controls = [
         Control("classifier", "layer classifier", own_score, retrained=False),
-        by_tree,
         *simple_controls(split, classifier, seed=seed),
-        *punctuation_controls(split, classifier, punctuation),
-        *mask_controls(split, classifier, sizes, seed=seed),
+        *mask_controls(split, classifier, seed=seed),
     ]
     if other is not None:
         controls += transfer_controls(split, split_like(other, "other"), classifier)
@@ -159,7 +134,6 @@ def layers_study(
         classifier=classifier,
         contributions=contributions(classifier),
         controls=tuple(controls),
-        tree=tree,
     )
 
 
@@ -168,74 +142,3 @@ def _tallied(states: Iterable[TokenStates], tally: NormTally) -> Iterator[TokenS
     for batch in states:
         yield batch
         tally.add(batch.hidden)
-
-
-@dataclass(frozen=True, slots=True)
-class LayersPlan:
-    """How networks are measured: equal plans give numbers that can be compared."""
-
-    asked: Layers
-    watched: Watch = unwatched
-
-    def states(
-        self, network: Network, texts: Sequence[Text], marks: PunctuationTokens | None = None
-    ) -> Iterable[TokenStates]:
-        """The network's states; `marks` takes punctuation from them where the plan does.
-
-        Texts of similar length come together, so that little of a batch is padding.
-        """
-        batches = token_states(
-            network,
-            sorted(texts, key=lambda text: len(text.text)),
-            batch_size=self.asked.batch_size,
-            max_tokens=self.asked.max_tokens,
-        )
-        watched = self.watched(batches, len(texts))
-        return watched if self.asked.punctuation or marks is None else marks.removed(watched)
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        return {
-            "max_tokens": self.asked.keep_tokens,
-            "include_embedding": self.asked.embedding,
-            "seed": self.asked.seed,
-        }
-
-    def marks_of(self, network: Network) -> PunctuationTokens | None:
-        """What tells a network's punctuation; None without a tokenizer."""
-        if network.tokenizer is not None:
-            return PunctuationTokens(network.tokenizer)
-        if self.asked.punctuation:
-            return None
-        raise StudyError(
-            f"{network.name} has no tokenizer, which tells punctuation from words; "
-            "leave out --no-punctuation"
-        )
-
-
-def study_network(
-    network: Network,
-    texts: Sequence[Text],
-    plan: LayersPlan,
-    *,
-    other: Sequence[Text] | None = None,
-    untrained: bool = False,
-) -> LayersReport:
-    """What tells the layers of a network apart; options as of `layers_study`.
-
-    Raises:
-        StudyError: the network or the texts cannot be studied.
-    """
-    marks = plan.marks_of(network)
-    twin = untrained_twin(network, seed=plan.asked.seed) if untrained else None
-    report = layers_study(
-        plan.states(network, texts, marks),
-        other=plan.states(network, other, plan.marks_of(network)) if other else None,
-        untrained=plan.states(twin, texts, plan.marks_of(twin)) if twin else None,
-        punctuation=marks if plan.asked.punctuation else None,
-        n_texts=len(texts),
-        **plan.sampling,
-    )
-    if plan.asked.punctuation or marks is None:
-        return report
-    return replace(report, n_punctuation_removed=marks.n_seen)

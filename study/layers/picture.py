@@ -15,7 +15,6 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import FigureBase
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.lines import Line2D
-from matplotlib.transforms import offset_copy
 
 from ...arrays import Float
 from ...pictures.figures import (
@@ -39,15 +38,9 @@ WITHOUT = re.compile(r"without-top-(\d+)")
 ROWS: Mapping[str, str] = {
     "random-applied": "random directions",
     "random-retrained": "random directions",
-    "punctuation-untested": "no punctuation",
-    "no-punctuation": "no punctuation",
     "mean-removed": "layers' means removed",
-    "decision-tree": "decision tree",
 }
 """The row of a control that has not one of its own, or needs a shorter title."""
-
-LEGEND_BELOW = 30.0
-"""Points between a panel and its legend: its numbers and the name of its axis."""
 
 BETWEEN_MARKS, BETWEEN_ROWS = 0.6, 1.0
 """From a mark to the next below it: of one row, and of two."""
@@ -92,7 +85,7 @@ def place_of(control: Control) -> tuple[str, Mark]:
     return row, TRAINED if control.retrained else IN_USE
 
 
-def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: Width) -> None:
+def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport) -> None:
     """Dots with their standard errors, a row for each question, and a line at chance."""
     placed = [(*place_of(control), control) for control in report.controls]
     rows = list(dict.fromkeys(row for row, _, _ in placed))
@@ -130,19 +123,7 @@ def draw_accuracies(picture: Picture, axes: Axes, report: LayersReport, width: W
     handles, names = axes.get_legend_handles_labels()
     entries = dict(zip(names, handles, strict=True))
     entries[f"chance, {report.chance:.3f}"] = Line2D([], [], **chance)
-    if width == "full":
-        add_legend(picture.figure, entries, columns=3)
-    else:
-        below = offset_copy(axes.transAxes, fig=picture.sheet, y=-LEGEND_BELOW, units="points")
-        axes.legend(
-            list(entries.values()),
-            list(entries),
-            loc="upper right",
-            bbox_to_anchor=(1.0, 0.0),
-            bbox_transform=below,
-            borderaxespad=0.0,
-            labelspacing=0.25,
-        )
+    add_legend(picture.figure, entries, columns=3)
 
 
 def _places(marks: Sequence[tuple[str, Mark]]) -> dict[tuple[str, Mark], float]:
@@ -190,7 +171,7 @@ def draw_layers(report: LayersReport, width: Width = "full", *, model: str = "")
     if model:
         picture.figure.suptitle(f"Layers of {short(model)}")
     panels = [picture.figure.add_subplot(spot) for spot in spots]
-    draw_accuracies(picture, panels[0], report, width)
+    draw_accuracies(picture, panels[0], report)
     _draw_axes(picture, panels[1], report)
     _draw_confusion(picture, panels[2], report)
     _draw_norms(picture, panels[3], report)

@@ -125,13 +125,13 @@ def _predict(
 def predicted_characters(
     model: CausalModel, texts: Sequence[Text], max_tokens: int
 ) -> OfTexts | None:
-    """Characters of the text that is predicted, by text; None without a tokenizer.
+    """Characters of the text that is predicted, by text; None without a fast tokenizer.
 
     They are the characters after the first token (all of them where that is a special token), up
     to where the text is cut.
     """
     tokenizer = model.network.tokenizer
-    if tokenizer is None:
+    if not getattr(tokenizer, "is_fast", False):
         return None
     limit = min(max_tokens, model.network.window or max_tokens)
     counts = np.zeros(len(texts))
@@ -141,21 +141,14 @@ def predicted_characters(
             truncation=True,
             max_length=limit,
             return_special_tokens_mask=True,
-            return_offsets_mapping=bool(tokenizer.is_fast),
+            return_offsets_mapping=True,
         )
         special = encoding["special_tokens_mask"]
-        if not len(special):
-            continue
-        if tokenizer.is_fast:
-            ends = [
-                0 if mark else end
-                for (_, end), mark in zip(encoding["offset_mapping"], special, strict=True)
-            ]
-            counts[number] = max(ends) - ends[0]
-        else:
-            kept = [t for t, mark in zip(encoding["input_ids"], special, strict=True) if not mark]
-            lengths = [len(tokenizer.decode(part)) for part in (kept, kept[: 1 - special[0]])]
-            counts[number] = lengths[0] - lengths[1]
+        ends = [
+            0 if mark else end
+            for (_, end), mark in zip(encoding["offset_mapping"], special, strict=True)
+        ]
+        counts[number] = max(ends, default=0) - sum(ends[:1])
     return counts
 
 

@@ -30,7 +30,6 @@ class Sublayer:
         module: Computes the term; all its projections but the last read the stream.
         branch: The module whose output is added to the stream.
         norm: Normalises the sum, where the network normalises after adding.
-        out_projection: The matrix W_o, which reads the outputs of the heads side by side.
         weights_sum_to_one: Whether attention weights do; with attention sinks they do not.
     """
 
@@ -38,7 +37,6 @@ class Sublayer:
     module: nn.Module
     branch: nn.Module
     norm: nn.Module | None
-    out_projection: nn.Module | None
     weights_sum_to_one: bool
 
     @property
@@ -156,13 +154,11 @@ def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: fl
 
 def _sublayer(part: Mapping[str, Any], block: nn.Module) -> Sublayer:
     module, branch = block.get_submodule(part["module"]), block.get_submodule(part["branch"])
-    projection = block.get_submodule(part["out_projection"]) if "out_projection" in part else branch
     return Sublayer(
         term=part["term"],
         module=module,
         branch=branch,
         norm=block.get_submodule(part["norm"]) if "norm" in part else None,
-        out_projection=projection if is_linear(projection) else None,
         weights_sum_to_one=part.get("weights_sum_to_one", True),
     )
 

@@ -45,16 +45,6 @@ class Batch:
             inputs |= {"decoder_input_ids": shifted, "decoder_attention_mask": self.mask}
         return inputs | ({"use_cache": False} if hasattr(network.config, "use_cache") else {})
 
-    def states(self, layers: Sequence[torch.Tensor]) -> TokenStates:
-        """Its token states, of layers that hold the tokens that count, each (tokens, dim)."""
-        rows, positions = np.nonzero(self.counted)
-        return TokenStates(
-            hidden=torch.stack(list(layers)).float().cpu().numpy(),
-            text=(rows + self.first).astype(np.int64),
-            position=positions.astype(np.int64),
-            token=self.ids.cpu().numpy()[rows, positions].astype(np.int64),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TokenStates:
@@ -63,13 +53,11 @@ class TokenStates:
     Attributes:
         hidden: The raw stream: layer 0 is the input of the first block, layer l the output of
             block l, before any final norm.
-        text, position: Index of the token's text, and its position there, from 0.
+        text: Index of the token's text.
     """
 
     hidden: Float32[np.ndarray, "layers tokens dim"]
     text: Int64[np.ndarray, " tokens"]
-    position: Int64[np.ndarray, " tokens"]
-    token: Int64[np.ndarray, " tokens"]
 
 
 def token_states(
@@ -87,7 +75,9 @@ def token_states(
         rows, positions = np.nonzero(batch.counted)
         if len(rows):
             layers = stream_layers(network, batch)
-            yield batch.states([layer[rows, positions] for layer in layers])
+            hidden = torch.stack([layer[rows, positions] for layer in layers])
+            text = (rows + batch.first).astype(np.int64)
+            yield TokenStates(hidden.float().cpu().numpy(), text)
 
 
 def encoded(
@@ -228,9 +218,9 @@ class TextWindow(JsonRecord):
     max_tokens: int
     window: int | None
 
-    def notes(self, *, chosen: bool = False, fixed: bool = False) -> Iterator[str]:
+    def notes(self, *, chosen: bool = False) -> Iterator[str]:
         """What the user is told: texts that are cut, and a limit that has no effect, if the user
-        has `chosen` it; a `fixed` one cannot be chosen."""
+        has `chosen` it."""
         beyond = self.window is not None and self.max_tokens > self.window
         if beyond and chosen:
             yield (
@@ -243,8 +233,7 @@ class TextWindow(JsonRecord):
             reason = ", the model's window" if by_window else "; --max-tokens N reads more"
             yield (
                 f"{self.cut} of {self.texts} {verb} cut to "
-                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens"
-                f"{'' if fixed and not by_window else reason}"
+                f"{min(self.max_tokens, self.window or self.max_tokens)} tokens{reason}"
             )
 
 

@@ -131,21 +131,8 @@ class Network:
         return int(getattr(self.config, "num_hidden_layers", len(self.stacks[0].blocks)))
 
     @property
-    def longest_text(self) -> int | None:
-        """The number of positions that were learnt; None where positions are not learnt."""
-        for name, part in self.model.named_modules():
-            if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
-                # positions start after that of the padding, if there is one
-                padding = part.padding_idx
-                return part.num_embeddings - (0 if padding is None else padding + 1)
-        longest = getattr(self.config, "max_position_embeddings", None)
-        return longest if isinstance(longest, int) and longest > 0 else None
-
-    @property
     def window(self) -> int | None:
-        """The most tokens of a text: the learnt positions, or the tokenizer's limit if smaller."""
-        limits = [self.longest_text, getattr(self.tokenizer, "model_max_length", None)]
-        return min((n for n in limits if n is not None and n < NO_LIMIT), default=None)
+        return window_of(self.model, self.tokenizer)
 
     @property
     def dim(self) -> int:
@@ -154,6 +141,20 @@ class Network:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+
+def window_of(model: Any, tokenizer: Any) -> int | None:
+    """The most tokens of a text: the learnt positions, or the tokenizer's limit if smaller; None
+    where neither is known."""
+    longest = getattr(model.config, "max_position_embeddings", None)
+    for name, part in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+            # positions start after that of the padding, if there is one
+            padding = part.padding_idx
+            longest = part.num_embeddings - (0 if padding is None else padding + 1)
+            break
+    limits = (longest, getattr(tokenizer, "model_max_length", None))
+    return min((n for n in limits if isinstance(n, int) and 0 < n < NO_LIMIT), default=None)
 
 
 def load_network(

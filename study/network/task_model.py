@@ -14,13 +14,13 @@ from torch import nn
 from ...errors import StudyError
 from .language_head import tokens_predicted
 from .model_loading import (
-    NO_LIMIT,
     file_of,
     first_tokenizer,
     load_as,
     quiet,
     refusing,
     require_whole,
+    window_of,
 )
 
 OwnHead = Literal["next", "masked", "translated"]
@@ -71,12 +71,7 @@ class TaskModel:
 
     @property
     def window(self) -> int | None:
-        names = ("max_position_embeddings", "n_positions")
-        limits = [getattr(self.config, name, None) for name in names]
-        limits.append(getattr(self.tokenizer, "model_max_length", None))
-        if self.config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[0]:
-            limits[0] -= 2  # positions are counted from the padding's
-        return min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None)
+        return window_of(self.whole, self.tokenizer)
 
 
 def load_task_model(

@@ -1,8 +1,7 @@
 from .law_choice import fit_laws
-from .rank_study import FamilyRankReport, RankReport, family_ranks, rank_study
+from .rank_study import RankReport, family_ranks, rank_study
 
 __all__ = [
-    "FamilyRankReport",
     "RankReport",
     "family_ranks",
     "fit_laws",

@@ -65,23 +65,6 @@ class FittedLaw(JsonRecord):
         return tuple(parameter.value for parameter in self.parameters.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Segments(JsonRecord):
-    """Mean ranks of a deep model's first three layers, last three, and those between."""
-
-    first: float | None
-    middle: float | None
-    last: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Miss(JsonRecord):
-    """A layer (from 0) that a law misses, and by how many standard errors of its mean."""
-
-    layer: int
-    standard_errors: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawChoice(JsonRecord):
     """The law of a curve, or why it has none.
@@ -96,12 +79,8 @@ class LawChoice(JsonRecord):
         walk_p_value: Share of random walks that follow some law as well; None where no law was
             chosen before.
         scatter: Standard deviation of the ranks about `best` beyond their known errors.
-        fit_p_value: Of `best` against the standard errors alone; None without them.
-        misses: Layers that `best` misses by more than two standard errors.
         loo_rmse: Error of `best` where each point is predicted from the others, in ranks.
         candidates: Every fitted law, by AICc from the best to the worst.
-        left_out: Laws with too many parameters for the number of points.
-        segments: Of models with nine layers or more.
     """
 
     points: int
@@ -112,13 +91,9 @@ class LawChoice(JsonRecord):
     p_value: float | None = None
     walk_p_value: float | None = None
     scatter: float | None = None
-    fit_p_value: float | None = None
-    misses: tuple[Miss, ...] = ()
     loo_rmse: float | None = None
     constant_loo_rmse: float | None = None
     candidates: tuple[FittedLaw, ...] = ()
-    left_out: tuple[str, ...] = ()
-    segments: Segments | None = None
 
     @property
     def verdict(self) -> str:
@@ -283,8 +258,6 @@ LEAST_VALUE = -1.0
 """Of a law at a studied layer: ranks are known to one, and there are no fewer than 0."""
 MODELS_FOR_ERRORS = 3
 """Means over fewer models have no standard error that is worth a weight."""
-MISSED_BY = 2.0
-"""Standard errors beyond which a law misses a layer."""
 ONE_RANK = 1.0 + 1e-9
 EXACT = 1e-8
 """Residuals smaller than this share of the largest rank count as 0."""
@@ -307,10 +280,6 @@ def fit_laws(
             are whole numbers.
         counts: The number of models that each rank is the mean of.
     """
-    if len(np.unique(layers)) != len(layers) or not np.isfinite(ranks).all():
-        raise ValueError("layers must differ and ranks must be finite")
-    if len(layers) and not (layers.min() >= 1 and layers.max() <= n_layers):
-        raise ValueError(f"layers must lie in 1…{n_layers}, got {layers.tolist()}")
     if len(layers) < FEWEST_POINTS:
         return LawChoice(
             points=len(layers),
@@ -360,13 +329,9 @@ def _choose(curve: Curve, counts: Counts | None) -> LawChoice:
         p_value=p_value,
         walk_p_value=walk_p,
         scatter=float(np.sqrt(shown.excess)),
-        fit_p_value=None if counts is None else _fit_p_value(shown, curve, counts),
-        misses=() if counts is None else _misses(shown, curve),
         loo_rmse=left_out.constant_error if is_constant else left_out.error,
         constant_loo_rmse=left_out.constant_error,
         candidates=tuple(candidates),
-        left_out=tuple(law.name for law in LAWS if law.fewest_points > len(curve.ranks)),
-        segments=_segments(curve),
     )
 
 
@@ -477,15 +442,6 @@ def _fit_p_value(fit: LawFit, curve: Curve, counts: Counts | None) -> float:
     return float(chi2.sf(float(np.sum(scores**2)), fit.degrees))
 
 
-def _misses(fit: LawFit, curve: Curve) -> tuple[Miss, ...]:
-    scores = fit.residuals / np.sqrt(curve.variances)
-    return tuple(
-        Miss(layer=int(layer) - 1, standard_errors=float(score))
-        for layer, score in zip(curve.layers, scores, strict=True)
-        if abs(score) > MISSED_BY
-    )
-
-
 def _fitted(fit: LawFit, curve: Curve) -> FittedLaw:
     n, k = len(curve.ranks), len(fit.parameters)
     found = map(Parameter, fit.parameters, parameter_errors(fit, curve) or repeat(None))
@@ -514,11 +470,3 @@ def _r_squared(fit: LawFit, curve: Curve) -> float:
     if rss <= len(weights) * (EXACT * float(np.abs(curve.ranks).max())) ** 2:
         return 1.0
     return max(0.0, 1.0 - rss / spread)
-
-
-def _segments(curve: Curve) -> Segments | None:
-    if curve.n_layers < 9:
-        return None
-    first, last = curve.layers <= 3, curve.layers > curve.n_layers - 3
-    groups = (curve.ranks[chosen] for chosen in (first, ~first & ~last, last))
-    return Segments(*(float(ranks.mean()) if len(ranks) else None for ranks in groups))

@@ -23,7 +23,7 @@ from ...pictures.figures import (
     short,
 )
 from .laws import LAW_NAMED
-from .rank_study import FamilyRankReport, RankCurve, RankPoint, RankReport
+from .rank_study import RankCurve, RankPoint, RankReport
 
 PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0
 COLUMNS: dict[Width, int] = {"column": 2, "full": 3}
@@ -80,7 +80,7 @@ def draw_ranks(
         for stack in dict.fromkeys(panel[0].stack for panel in panels)
     }
     is_logarithmic = any(scale.logarithmic for scale in scales.values())
-    caption = _explanation(report, shown, is_logarithmic=is_logarithmic)
+    caption = _explanation(report, is_logarithmic=is_logarithmic)
     picture = new_picture(width, height, caption=caption)
     several_stacks = len(scales) > 1
     legend: Style = {}
@@ -98,8 +98,8 @@ def draw_ranks(
             axes.set_ylabel(r"rank $r_\theta$")
         if i + columns >= len(panels):
             axes.set_xlabel("layer $l$")
-    family = isinstance(report, FamilyRankReport)
-    mean = f", mean of {len(report.models)} models" if family else ""
+    n_models = len(report.models)
+    mean = f", mean of {n_models} models" if n_models > 1 else ""
     picture.figure.suptitle(f"Rank by layer: {short(report.name)}{mean}")
     marks = [name for name in legend if name not in LABELS]
     entries = {label: legend[label] for label in (*marks, *LABELS) if label in legend}
@@ -206,20 +206,14 @@ def _caption(curve: RankCurve, several: bool, width: Width) -> str:
     return f"{head}{formula},  $R^2$ {fit.best.r_squared:.2f}"
 
 
-def _explanation(report: RankReport, thetas: Sequence[float], *, is_logarithmic: bool) -> str:
+def _explanation(report: RankReport, *, is_logarithmic: bool) -> str:
     matrix = "ΔW" if report.subject == "update" else "W"
-    misses = ""
-    if any(curve.fit.weighted for curve in report.curves if curve.theta in thetas):
-        misses = (
-            " A law that misses layers by more than two standard errors is listed with them in "
-            "the table."
-        )
     bent = " On a logarithmic axis a linear law is bent." if is_logarithmic else ""
     return (
         f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
         "l = 0…L − 1: the layer; x = l/(L − 1). A line is drawn, and its law and R² given, where a "
         "law of depth or a step holds or the ranks are constant; 'depends on depth, no law' and "
-        f"'no pattern': none of these does.{bent}{misses}"
+        f"'no pattern': none of these does.{bent}"
     )
 
 

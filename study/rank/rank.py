@@ -40,7 +40,7 @@ class Rank(BasedStudy):
     """
 
     name = "rank"
-    version = 3
+    version = 4
     examples = (
         "rank someone/bert-imdb -o ranks.png",
         "rank --family bert-base-uncased --theta 0.9",
@@ -131,7 +131,7 @@ class RankTable(StudyTable):
             for stack in dict.fromkeys(curve["stack"] for curve in curves):
                 own = [curve for curve in curves if curve["stack"] == stack]
                 depth = max(curve["n_layers"] for curve in own)
-                more = ("parameters", "p", "misses layer") if everything else ()
+                more = ("parameters", "p") if everything else ()
                 yield Section(
                     columns=(f"θ = {theta:g}, {stack}", *range(depth), "law", *more),
                     rows=[
@@ -172,15 +172,11 @@ def _law(fit: Document) -> str:
         return f"no pattern, p {fit['p_value']:.2g}"
     if not fit["pattern"]:
         return f"{verdict} ({best['law']}: R² {best['r_squared']:.2f})"
-    shown = f"{verdict}, R² {best['r_squared']:.2f}"
-    if fit["misses"]:
-        worst = max(fit["misses"], key=lambda miss: abs(miss["standard_errors"]))
-        shown += f", layer {worst['layer']} off by {abs(worst['standard_errors']):.1f} s.e."
-    return shown
+    return f"{verdict}, R² {best['r_squared']:.2f}"
 
 
 def _law_details(fit: Document) -> Iterator[object]:
-    """The parameters of a law that holds, the p-value, and the layers that the law misses."""
+    """The parameters of a law that holds, and the p-value."""
     parameters: Row = fit["best"]["parameters"] if fit["best"] and fit["pattern"] else {}
     shown = []
     for name, parameter in parameters.items():
@@ -189,7 +185,6 @@ def _law_details(fit: Document) -> Iterator[object]:
         shown.append(f"{name} = {parameter['value']:.3g}{bounds}")
     yield ", ".join(shown)
     yield fit["p_value"]
-    yield ", ".join(f"{m['layer']} ({m['standard_errors']:+.1f} s.e.)" for m in fit["misses"])
 
 
 rank = study(Rank)

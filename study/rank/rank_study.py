@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from math import fsum, sqrt
 from typing import Literal
 
@@ -181,11 +181,6 @@ class RankReport(JsonRecord):
         return tuple(curve for curve in self.curves if curve.theta == theta)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyRankReport(RankReport):
-    """The mean over models of every value that is neither rounding nor an exact zero."""
-
-
 THETAS = (0.5, 0.9, 0.99)
 
 
@@ -215,10 +210,10 @@ def rank_study(
     if not ordered:
         raise StudyError(f"{name}: no layer matrix to rank; index the model to see what it holds")
     parts = {slot: tuple(group) for slot, group in groupby(ordered, key=lambda s: s.slot)}
-    for slot, group in parts.items():
-        if len({spectrum.part for spectrum in group}) != len(group):
-            raise ValueError(f"{name}: a part of {slot} stands twice")
-    depths = _depths(name, parts, n_layers or {})
+    depths: dict[str, int] = {}
+    for slot in parts:
+        depths[slot.stack] = max(depths.get(slot.stack, 0), slot.layer + 1)
+    depths |= {stack: depth for stack, depth in (n_layers or {}).items() if stack in depths}
     slots = tuple(_slot_ranks(group) for group in parts.values())
     curves = []
     for stack, role in dict.fromkeys((slot.stack, slot.role) for slot in parts):
@@ -247,17 +242,16 @@ def rank_study(
     )
 
 
-def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> FamilyRankReport:
+def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> RankReport:
     """Means by stack, role, depth and θ, and the laws that the means follow.
 
     A model enters a mean where its rank is neither a count of rounding errors nor an exact
     zero; each point counts the models that were left out.
 
-    Raises:
-        StudyError: no reports, a model twice, or models that were not studied alike.
+    Args:
+        reports: Of models of one depth, of the same matrices and θ.
     """
     ordered = sorted(reports, key=lambda report: report.name)
-    _check_alike(name, ordered)
     slots, curves = defaultdict(list), defaultdict(list)
     for report in ordered:
         for ranks in report.slots:
@@ -270,7 +264,7 @@ def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> Fami
         f"{len(adapters)} of {len(reports)} models are adapters of rank {ranks_of_all}, "
         "which their ranks cannot exceed"
     )
-    return FamilyRankReport(
+    return RankReport(
         name=name,
         subject=ordered[0].subject,
         models=tuple(report.name for report in ordered),
@@ -342,16 +336,6 @@ def _role_order(place: Slot | RankCurve) -> tuple[tuple[int, str], tuple[int, st
     return stack_order(place.stack), role_order(place.role)
 
 
-def _depths(name: str, slots: Iterable[Slot], given: Mapping[str, int]) -> dict[str, int]:
-    depths: dict[str, int] = {}
-    for slot in slots:
-        depths[slot.stack] = max(depths.get(slot.stack, 0), slot.layer + 1)
-    for stack, depth in depths.items():
-        if given.get(stack, depth) < depth:
-            raise ValueError(f"{name}: {stack} layer {depth - 1} of a stack of {given[stack]}")
-    return {stack: given.get(stack, depth) for stack, depth in depths.items()}
-
-
 def _point(spectrum: SlotSpectrum, theta: float, subject: Subject) -> RankPoint:
     rank = energy_rank(spectrum.energies, theta)
     rounding = rounding_reason(spectrum.energies, spectrum.noise_energy, theta)
@@ -413,26 +397,3 @@ def _adapter_ranks(slots: Iterable[SlotRanks]) -> str:
     """The ranks of the adapters in the slots, as `8` or `4…8`; empty for dense updates."""
     known = [slot.known_rank for slot in slots if slot.known_rank is not None]
     return "…".join(map(str, sorted({min(known), max(known)}))) if known else ""
-
-
-def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
-    if not reports:
-        raise StudyError(f"{name}: no model has ranks yet; study its models first")
-    first = reports[0]
-    for before, report in pairwise(reports):
-        if report.name == before.name:
-            raise StudyError(f"{name}: {report.name} stands twice; give each model once")
-        if (report.thetas, report.subject) != (first.thetas, first.subject):
-            here, there = (
-                f"{r.subject} at θ={', '.join(f'{theta:g}' for theta in r.thetas)}"
-                for r in (report, first)
-            )
-            raise StudyError(
-                f"{report.name}: ranks of {here}, but of {there} in {first.name}; study both alike"
-            )
-        for stack in report.depths.keys() & first.depths.keys():
-            if report.depths[stack] != first.depths[stack]:
-                raise StudyError(
-                    f"{report.name}: {report.depths[stack]} {stack} layers, but "
-                    f"{first.depths[stack]} in {first.name}; a family has one depth"
-                )

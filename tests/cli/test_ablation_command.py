@@ -53,7 +53,7 @@ def test_one_document_has_every_measure_and_the_picture(folder, tmp_path):
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert [m["key"] for m in report["measures"]] == [
-        *("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma"),
+        *("masked-own", "masked-trained", "senses-knn", "senses-mlp"),
         "tagging",
     ]
     assert all(len(m["subsets"]) == len(m["agreement"]) == 16 for m in report["measures"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from deltadex.study.layers import LayerRows
@@ -26,27 +24,15 @@ def make_rows(hidden, *, tokens_a_text=8, first_layer=0):
         vectors=np.ascontiguousarray(hidden.reshape(-1, dim)),
         layer=np.repeat(np.arange(first_layer, first_layer + layers), tokens),
         text=np.tile(index // tokens_a_text, layers),
-        position=np.tile(index % tokens_a_text + 1, layers),
-        token=np.tile(100 + index, layers),
         n_seen=tokens,
     )
 
 
-OF_TOKENS = ("text", "position", "token")
-
-
-def permuted(rows, order):
-    """The same rows in another order."""
-    columns = ("vectors", "layer", *OF_TOKENS)
-    return replace(rows, **{name: getattr(rows, name)[order] for name in columns})
-
-
 def batches(hidden, *, tokens_a_text=8, sizes=(16,)):
     """The same tokens in batches of the sizes given, the last size again and again."""
-    rows = make_rows(hidden, tokens_a_text=tokens_a_text)
+    index = np.arange(hidden.shape[1])
     start, queue = 0, list(sizes)
     while start < hidden.shape[1]:
         some = slice(start, start + (queue.pop(0) if len(queue) > 1 else queue[0]))
-        columns = {name: getattr(rows, name)[: hidden.shape[1]][some] for name in OF_TOKENS}
-        yield TokenStates(hidden=hidden[:, some], **columns)
+        yield TokenStates(hidden=hidden[:, some], text=index[some] // tokens_a_text)
         start = some.stop

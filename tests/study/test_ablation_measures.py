@@ -2,39 +2,35 @@
 
 from collections import Counter
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.neural_network import MLPClassifier
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report, measures
 from deltadex.study.ablation.measures import (
-    CodedRows,
-    Head,
     Training,
     masked_accuracy,
     tagging_probe,
-    train_heads,
     trained_masked_accuracy,
+    vote,
     word_sense_knn,
     word_sense_probe,
 )
-from deltadex.study.ablation.subsets import Items, Split, term_subsets
+from deltadex.study.ablation.subsets import Items, split_by_text, term_subsets
 from deltadex.study.network.language_head import LanguageHead
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
 
 
-def make_items(terms, targets, split=None, text=None):
+def make_items(terms, targets, text=None):
     text = np.arange(len(targets)) if text is None else text
     targets, asked = np.asarray(targets, dtype=np.int64), {"predicts": "masked"}
-    return Items(terms=terms, names=NAMES, labels=targets, text=text, split=split, settings=asked)
+    return Items(terms=terms, names=NAMES, labels=targets, text=text, settings=asked)
 
 
 def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
@@ -129,24 +125,10 @@ def test_training_again_gives_the_same_runs_differ_and_lengths_do_not_matter():
     assert not np.array_equal(first.predicted[0], first.predicted[1])
 
 
-def test_a_target_never_trained_on_is_counted_wrong():
-    terms, targets = make_planted(n=60)
-    targets = targets + 100
-    split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
-    targets[50] = 7
-
-    predictions = trained_masked_accuracy(make_items(terms, targets, split), QUICK)
-
-    assert predictions.settings["test_targets_never_trained"] == 1
-    assert predictions.settings["split"]["seed"] is None
-    assert (predictions.predicted >= 100).all()
-    assert ablation_report(predictions).scores[-1].value == pytest.approx(0.9)
-
-
 def test_one_target_or_too_few_texts_are_refused():
     terms, targets = make_planted(n=60)
 
-    with pytest.raises(StudyError, match="one target, id 9"):
+    with pytest.raises(StudyError, match="one class, 9"):
         trained_masked_accuracy(make_items(terms, np.full(60, 9)), QUICK)
     one_text = make_items(terms, targets, text=np.zeros(60, dtype=np.int64))
     with pytest.raises(StudyError, match="no test items among 60"):
@@ -169,117 +151,24 @@ def make_senses(n=400, n_lemmas=4, dim=8, seed=0):
     return terms, [f"l{x}" for x in lemma], [f"s{x}" for x in sense]
 
 
-def items_of_senses(terms, lemma, sense, split=None):
+def items_of_senses(terms, lemma, sense):
     names, text = ("input", "attention"), np.arange(len(lemma))
-    return Items(terms=terms, names=names, labels=sense, lemmas=lemma, text=text, split=split)
+    return Items(terms=terms, names=names, labels=sense, lemmas=lemma, text=text)
 
 
-@pytest.mark.parametrize("of_lemmas", [False, True])
-def test_the_term_that_carries_the_sense_is_found_and_the_runs_agree_with_it(of_lemmas):
+def test_the_term_that_carries_the_sense_is_found_and_the_runs_agree_with_it():
     items = items_of_senses(*make_senses())
 
-    report = ablation_report(word_sense_probe(items, SHORT, of_lemmas=of_lemmas))
+    report = ablation_report(word_sense_probe(items, SHORT))
 
     scores = {score.label: score for score in report.scores}
     assert scores["ih"].value > 0.9
     assert scores["i"].value < 0.75
     assert scores["none"].value == pytest.approx(report.baseline)
     assert (report.n_runs, report.settings["lemmas"]) == (2, 4)
-    # every lemma has a network of its own, so it need not see which lemma it is
-    assert (scores["h"].value > 0.9) or not of_lemmas
 
 
-@pytest.mark.parametrize("of_lemmas", [False, True])
-def test_only_senses_of_the_lemma_are_answers_and_an_unseen_lemma_has_none(of_lemmas):
-    terms, lemma, sense = make_senses(n=60)
-    lemma[58:], sense[58:] = ["new", "new"], ["s0", "s1"]
-    split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
-    items = items_of_senses(terms, lemma, sense, split)
-
-    predictions = word_sense_probe(items, SHORT, of_lemmas=of_lemmas)
-
-    codes = {pair: n for n, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
-    lemma_of = {code: pair[0] for pair, code in codes.items()}
-    for item, row in enumerate(predictions.predicted.transpose(2, 0, 1).reshape(10, -1)):
-        if lemma[50 + item] == "new":
-            assert (row == -1).all()
-        else:
-            assert {lemma_of[code] for code in row.tolist()} == {lemma[50 + item]}
-
-
-def make_rows(n=600, n_classes=2, lemma=None):
-    """The sign of a product of two numbers is the class."""
-    terms, _, _ = make_senses(n=n)
-    codes = (terms[1, :, -1] * terms[1, :, 0] > 0).astype(np.int64)
-    lemma = np.zeros(n, dtype=np.int64) if lemma is None else lemma
-    allowed = np.ones((int(lemma.max()) + 1, n_classes), dtype=bool)
-    return CodedRows(rows=terms[1], codes=codes, lemma=lemma, allowed=allowed)
-
-
-def test_a_lemma_trains_as_if_it_were_alone():
-    lemma = np.arange(90) % 3
-    rows = make_rows(90, lemma=lemma)
-    training = Training(epochs=4, batch=16)
-    unit = Head(rows, training, 1e-2, 0, hidden=5, of_lemmas=True)
-    unit.train(4)
-
-    for number in range(3):
-        own = rows.only(np.flatnonzero(lemma == number))
-        alone = Head(own, training, 1e-2, 0, hidden=5, of_lemmas=True)
-        alone.scale = unit.scale
-        alone.train(4)
-
-        np.testing.assert_array_equal(alone.scores(own), unit.scores(own))
-
-
-def test_a_head_is_as_good_as_scikit_learns_own_training():
-    rows = make_rows()
-    train, test = rows.only(np.arange(450)), rows.only(np.arange(450, 600))
-    training = Training(epochs=60, batch=32)
-
-    head = Head(train, training, 1e-2, 0, hidden=16, of_lemmas=False)
-    head.train(60)
-    accuracy, negative_loss = head.quality(test)
-
-    reference = MLPClassifier((16,), learning_rate_init=1e-2, max_iter=60, random_state=0)
-    reference.set_params(tol=0, n_iter_no_change=1000)
-    with pytest.warns(UserWarning, match="iterations"):
-        reference.fit(train.rows, train.codes)
-    assert accuracy == pytest.approx(reference.score(test.rows, test.codes), abs=0.08)
-    assert accuracy > 0.85
-    assert negative_loss < 0
-
-
-class Counting(Head):
-    """A head whose quality is known."""
-
-    made: ClassVar = []
-
-    def __init__(self, data, training, learning_rate, seed, **_):
-        self.rate, self.seed, self.epochs = learning_rate, seed, 0
-        self.made.append(self)
-
-    def train(self, epochs):
-        self.epochs += epochs
-
-    def quality(self, data):
-        return (-abs(self.rate - 3), 0.0)
-
-
-@pytest.mark.parametrize("rates", [(3.0,), (1.0, 3.0), (9.0, 3.0, 1.0, 5.0), (1.0, 2.0, 3.0)])
-def test_the_best_rate_is_left_and_costs_two_trainings(rates, monkeypatch):
-    monkeypatch.setattr(measures, "Head", Counting)
-    monkeypatch.setattr(Counting, "made", [])
-    training = Training(epochs=20, learning_rates=rates, runs=3)
-
-    heads, rate = train_heads(make_rows(4), make_rows(4), training, hidden=2, of_lemmas=False)
-
-    assert rate == 3.0
-    assert [(h.seed, h.epochs, h.rate) for h in heads] == [(s, 20, 3.0) for s in range(3)]
-    assert sum(h.epochs for h in Counting.made) <= 20 * 2 + 40
-
-
-def make_tags(n=300, dim=8, seed=0, split=None):
+def make_tags(n=300, dim=8, seed=0):
     """Two terms whose signs' product is the tag, so that no linear head can read it."""
     rng = np.random.default_rng(seed)
     signs = rng.choice([-1.0, 1.0], size=(2, n))
@@ -288,7 +177,7 @@ def make_tags(n=300, dim=8, seed=0, split=None):
     terms[1, :, 1] += signs[1]
     tags = ["same" if s > 0 else "other" for s in signs[0] * signs[1]]
     names = ("input", "attention", "bias")
-    return Items(terms=terms, names=names, labels=tags, text=np.arange(n), split=split)
+    return Items(terms=terms, names=names, labels=tags, text=np.arange(n))
 
 
 def test_only_both_terms_together_say_the_tag():
@@ -315,71 +204,71 @@ def test_one_tag_and_infinite_terms_are_refused():
 
     items.terms[2, 0] = 0
     items.labels[:] = ["same"] * 30
-    with pytest.raises(StudyError, match="one tag, 'same'"):
+    with pytest.raises(StudyError, match="one class, same"):
         tagging_probe(items, LONGER)
 
 
-def vote(terms, lemma, sense, *, k=5, n_test=None, text=None):
-    """Of the last items by the others, where it is said how many are last."""
-    n = len(lemma)
-    split = n_test and Split(np.arange(n - n_test), np.arange(0), np.arange(n - n_test, n))
-    text = np.arange(n) if text is None else text
-    items = Items(terms=terms, names=NAMES, labels=sense, lemmas=lemma, text=text, split=split)
-    return word_sense_knn(items, k=k)
+def test_a_target_never_trained_on_is_counted_wrong():
+    terms, targets = make_planted(n=60)
+    (unseen, *_) = split_by_text(np.arange(60)).test
+    targets[unseen] = 7
+
+    predictions = trained_masked_accuracy(make_items(terms, targets), QUICK)
+
+    assert predictions.settings["test_targets_never_trained"] == 1
+    assert ablation_report(predictions).scores[-1].value == pytest.approx(5 / 6)
 
 
-def along(vectors):
-    """Terms of which the attention is all of a vector."""
-    terms = np.zeros((4, *np.shape(vectors)), dtype=np.float32)
-    terms[1] = vectors
-    return terms
+def test_only_senses_of_the_lemma_are_answers_and_an_unseen_lemma_has_none():
+    terms, lemma, sense = make_senses(n=60)
+    test = split_by_text(np.arange(60)).test
+    for item, own in zip(test[:2], ("s0", "s1"), strict=True):
+        lemma[item], sense[item] = "new", own
+
+    predictions = word_sense_probe(items_of_senses(terms, lemma, sense), SHORT)
+
+    codes = {pair: n for n, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
+    lemma_of = {code: pair[0] for pair, code in codes.items()}
+    for item, row in zip(test, predictions.predicted.transpose(2, 0, 1), strict=True):
+        answers = set(row.ravel().tolist())
+        if lemma[item] == "new":
+            assert answers == {-1}
+        else:
+            assert {lemma_of[code] for code in answers} == {lemma[item]}
 
 
-def votes_by_attention(predictions):
-    (row,) = (n for n, subset in enumerate(term_subsets(NAMES)) if subset.label == "h")
-    return predictions.predicted[0, row].tolist()
+def test_words_of_lemmas_with_one_sense_are_dropped():
+    terms, lemma, sense = make_senses(n=60)
+    lemma[:3], sense[:3] = ["once"] * 3, ["s0"] * 3
 
+    found = word_sense_knn(items_of_senses(terms, lemma, sense))
 
-def test_one_sense_lemmas_are_dropped_and_unseen_ones_wrong():
-    lemma = ["bank", "bank", "cat", "bar", "bar", "cat", "bank"]
-    sense = ["1", "2", "1", "1", "2", "1", "1"]
-    terms = along([(1, 0), (0, 1), (1, 0), (1, 0), (0, 1), (1, 0), (9, 1)])
-
-    found = vote(terms, lemma, sense, n_test=4, k=1)
-    report = ablation_report(found)
-
-    assert found.settings["monosemous_words_dropped"] == 2
-    assert found.settings["lemmas"] == 2
-    assert votes_by_attention(found) == [-1, -1, 0]
-    assert (report.n_items, report.n_unknown, report.scores[2].value) == (3, 2, 1 / 3)
+    assert found.settings["monosemous_words_dropped"] == 3
+    assert found.settings["lemmas"] == 4
     with pytest.raises(StudyError, match="none of 2 lemmas has two senses"):
-        vote(along(np.eye(3)), ["a", "b", "a"], ["1", "2", "1"])
+        word_sense_knn(items_of_senses(terms[:, :3], ["a", "b", "a"], ["1", "2", "1"]))
 
 
-WORDS = st.tuples(*[st.integers(-2, 2)] * 2, st.sampled_from("wv"), st.sampled_from("abc"))
+WORDS = st.tuples(*[st.integers(-2, 2)] * 2, st.integers(0, 2))
 
 
 @given(words=st.lists(WORDS, min_size=4, max_size=18), k=st.integers(1, 6))
 @settings(deadline=None)
 def test_votes_are_those_of_plain_loops(words, k):
-    """Of one lemma and `k`: the most frequent sense, of those the nearest, in training order.
+    """The most frequent sense of the `k` nearest, of those the nearest, in training order.
 
     Vectors of zero are equally far from all, and of the others only the angle counts.
     """
-    words = [(1, 1, "w", "a"), (1, 0, "w", "b"), *words, (0, 0, "w", "a"), (1, 2, "w", "b")]
-    x, y, lemma, sense = zip(*words, strict=True)
-    vectors, train = np.stack([x, y], axis=1).astype(float), len(words) - 2
+    x, y, senses = map(np.array, zip(*words, (0, 0, 1), (1, 2, 2), strict=True))
+    vectors = np.stack([x, y], axis=1).astype(np.float32)
 
-    found = vote(along(vectors), lemma, sense, n_test=2, k=k)
+    found = vote(vectors[-2:], vectors[:-2], senses[:-2], k)
 
-    codes = {pair: i for i, pair in enumerate(dict.fromkeys(zip(lemma, sense, strict=True)))}
-    for item, voted in enumerate(votes_by_attention(found), start=train):
+    for item, voted in zip(vectors[-2:], found, strict=True):
         ranked = []
-        for other in range(train):
-            if lemma[other] == lemma[item]:
-                length = np.linalg.norm(vectors[item]) * np.linalg.norm(vectors[other])
-                cosine = float(vectors[item] @ vectors[other]) / length if length else 0.0
-                ranked.append((-round(cosine, 9), other))
-        near = [codes[lemma[o], sense[o]] for _, o in sorted(ranked)[:k]]
+        for place, other in enumerate(vectors[:-2].astype(float)):
+            length = np.linalg.norm(item.astype(float)) * np.linalg.norm(other)
+            ranked.append((-round(float(item @ other) / length, 9) if length else 0.0, place))
+        near = [senses[place] for _, place in sorted(ranked)[:k]]
         most = max(Counter(near).values())
-        assert voted == next(code for code in near if near.count(code) == most)
+        assert voted == next(sense for sense in near if near.count(sense) == most)

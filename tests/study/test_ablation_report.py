@@ -1,7 +1,5 @@
 """Subsets, agreement by hand, scores against scikit-learn, intervals, splits, JSON, picture."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +15,6 @@ from deltadex.study.ablation.subsets import (
     agreement_matrix,
     split_by_text,
     term_subsets,
-    wilson_interval,
 )
 
 NAMES = ("input", "attention")
@@ -26,7 +23,7 @@ NAMES = ("input", "attention")
 def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None, **more):
     """Predictions of i, h and ih; none, without terms, predicts as i does."""
     n = len(targets)
-    given = {"key": "test", "measure": "test", "settings": {"layer": 6, "k": 1}} | more
+    given = {"key": "test", "settings": {"layer": 6, "k": 1}} | more
     return SubsetPredictions(
         names=names,
         predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
@@ -48,18 +45,6 @@ def test_agreement_by_hand_and_over_runs_their_mean():
     assert np.isnan(shares[0, 2])
     assert shares[1, 2] == 0
     assert agreement_matrix(runs)[0, 1] == pytest.approx((1.0 + 0.5) / 2)
-
-
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30),
-)
-@settings(deadline=None)
-def test_agreement_is_micro_f1(rows):
-    first, second = np.array(rows).T
-
-    shares = agreement_matrix(np.stack([first, second])[None])
-
-    assert shares[0, 1] == pytest.approx(f1_score(first, second, average="micro"))
 
 
 @given(
@@ -94,13 +79,6 @@ def test_runs_are_averaged_with_their_spread_and_no_prediction_is_no_class():
     assert macro.scores[0].value == pytest.approx((1 + 2 / 3) / 2)
 
 
-@pytest.mark.parametrize(("right", "n"), [(0, 5), (5, 5), (3, 10), (90, 100), (1, 1)])
-def test_wilsons_interval_is_scipys(right, n):
-    expected = binomtest(right, n).proportion_ci(method="wilson")
-
-    assert wilson_interval(right / n, n) == pytest.approx((expected.low, expected.high))
-
-
 def test_items_of_few_texts_have_a_wider_interval():
     rng = np.random.default_rng(0)
     right = rng.random(40) < 0.6
@@ -112,7 +90,6 @@ def test_items_of_few_texts_have_a_wider_interval():
     narrow, wide = ablation_report(alone), ablation_report(in_texts)
 
     width = [report.scores[0].high - report.scores[0].low for report in (narrow, wide)]
-    assert narrow.interval == "95 %, Wilson"
     assert wide.interval == "95 %, bootstrap over 40 texts"
     # √25 if texts are all or nothing; the bootstrap's own noise is some percent.
     assert width[1] / width[0] == pytest.approx(5, rel=0.12)
@@ -120,28 +97,9 @@ def test_items_of_few_texts_have_a_wider_interval():
     all_right = ablation_report(
         make_predictions([[[1] * 8] * 3], [1] * 8, text=np.repeat(np.arange(4), 2))
     )
-    assert (all_right.scores[0].low, all_right.scores[0].high) == wilson_interval(1.0, 4)
-
-
-def test_json_holds_everything_and_no_nan():
-    predictions = make_predictions([[[1, -1], [-1, 1], [1, 1]]], [1, 1], baseline=[1, 0])
-
-    report = ablation_report(predictions)
-    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
-
-    assert document["measure"] == "test"
-    assert [one["subset"] for one in document["subsets"]] == ["none", "i", "h", "ih"]
-    assert document["subsets"][3]["terms"] == ["input", "attention"]
-    assert document["subsets"][3]["sd"] is None
-    assert document["agreement"] == [
-        [1, 1, None, 1],
-        [1, 1, None, 1],
-        [None, None, 1, 1],
-        [1, 1, 1, 1],
-    ]
-    assert document["baseline"] == 0.5
-    assert document["n_unknown"] == 2
-    assert document["settings"] == {"layer": 6, "k": 1, "bootstrap": {"draws": 1000, "seed": 0}}
+    expected = binomtest(4, 4).proportion_ci(method="wilson")
+    found = (all_right.scores[0].low, all_right.scores[0].high)
+    assert found == pytest.approx((expected.low, expected.high))
 
 
 @given(
@@ -177,18 +135,7 @@ def test_four_terms_have_sixteen_subsets_small_ones_first_and_five_thirty_two():
     assert subsets[-1].label == "ihsfc"
 
 
-def test_long_terms_that_cancel_leave_what_is_between_them():
-    terms = np.full((3, 1, 1), 1e8, dtype=np.float32)
-    terms[1] = 3.0
-    terms[2] = -1e8
-
-    total = term_subsets(("input", "attention", "bias"))[-1].sum(terms)
-
-    assert total.item() == 3.0
-    assert total.dtype == np.float32
-
-
-KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging")
+KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "tagging")
 
 
 def make_report(names=FOUR, keys=KEYS, runs=2):
@@ -196,9 +143,7 @@ def make_report(names=FOUR, keys=KEYS, runs=2):
     for seed, key in enumerate(keys):
         rng = np.random.default_rng(seed)
         predicted = rng.integers(3, size=(runs, 2 ** len(names) - 1, 50))
-        predictions = make_predictions(
-            predicted, rng.integers(3, size=50), names=names, key=key, measure=key
-        )
+        predictions = make_predictions(predicted, rng.integers(3, size=50), names=names, key=key)
         measures.append(ablation_report(predictions))
     return AblationStudyReport(
         model="tiny",
@@ -234,17 +179,5 @@ def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
     path = save_picture(lambda: picture, tmp_path / "a.png", title="")
     assert path.stat().st_size > 1000
     hovers = [label for _, _, label in picture.places()]
-    assert len(hovers) == 6 * 16 + n_matrices * 256
-    assert sum("sd over 2 runs" in label for label in hovers) == 6 * 16
-
-
-def test_subsets_without_common_items_leave_their_cell_empty():
-    report = make_report(keys=("senses-knn",))
-    rows = [list(row) for row in report.measures[0].agreement]
-    rows[0][1] = rows[1][0] = None
-    object.__setattr__(report.measures[0], "agreement", tuple(map(tuple, rows)))
-
-    picture = draw_ablation(report)
-    picture.sheet.canvas.draw()
-
-    assert sum("alike" in label for _, _, label in picture.places()) == 254
+    assert len(hovers) == 5 * 16 + n_matrices * 256
+    assert sum("sd over 2 runs" in label for label in hovers) == 5 * 16

@@ -48,17 +48,9 @@ ADAPTERS = {
         *("bert", "ForSequenceClassification"),
         {"target_modules": ["query", "value"], "task_type": "SEQ_CLS"},
     ),
-    "tokens": (
-        *("bert", "ForTokenClassification"),
-        {"target_modules": ["key"], "task_type": "TOKEN_CLS"},
-    ),
     "causal": (
         *("gpt2", "ForCausalLM"),
         {"target_modules": ["c_attn", "c_proj"], "task_type": "CAUSAL_LM", "fan_in_fan_out": True},
-    ),
-    "llama": (
-        *("llama", "ForCausalLM"),
-        {"target_modules": "all-linear", "task_type": "CAUSAL_LM"},
     ),
     "causal without a task": (
         *("llama", "ForCausalLM"),
@@ -101,18 +93,6 @@ def edit_config(adapter, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-@pytest.mark.parametrize("adapted", ["causal without a task"], indirect=True)
-def test_an_adapter_without_a_recorded_class_is_tried_on_its_bases(adapted):
-    adapter, base, _ = adapted
-    expected = all_states(load_network(str(adapter)), IDS)
-    edit_config(adapter, auto_mapping=None)
-
-    found = all_states(load_network(str(adapter)), IDS)
-
-    assert relative(found, expected) <= 1e-6
-    assert relative(found, all_states(load_network(str(base)), IDS)) > 1e-2
-
-
 @pytest.mark.parametrize("adapted", ["features"], indirect=True)
 def test_the_base_that_is_given_counts_more_than_the_configs_which_may_be_gone(adapted, tmp_path):
     adapter, base, _ = adapted
@@ -148,7 +128,7 @@ def test_an_adapter_of_another_class_of_model_is_refused_and_not_left_out(tmp_pa
         load_network(str(adapter))
 
 
-TYPES = ("roberta", "distilbert", "deberta-v2", "electra", "gpt2", "opt", "mixtral", "gemma2")
+TYPES = ("roberta", "distilbert", "electra", "gpt2", "opt", "gemma2")
 
 
 @pytest.mark.parametrize("name", TYPES)

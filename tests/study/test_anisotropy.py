@@ -72,33 +72,6 @@ def test_a_far_mean_costs_no_digits():
     assert far.centred == pytest.approx(exact, rel=1e-11)
 
 
-def test_uncentred_and_mean_cosine_see_a_common_coordinate_and_centred_does_not():
-    rows = np.random.default_rng(0).standard_normal((2000, 300))
-    first, common = rows.copy(), rows.copy()
-    first[::20, 0] += 300.0
-    common[:, 0] += 300.0
-
-    shifted, outliers = of(common), of(first)
-
-    assert shifted.centred < 0.01
-    assert shifted.uncentred > 0.99
-    assert shifted.mean_cosine > 0.99
-    assert outliers.centred > 0.9
-    assert shifted.uncentred >= 2000 * np.sum(common.mean(axis=0) ** 2) / np.sum(common**2) - 1e-12
-
-
-@pytest.mark.parametrize("shape", [(200, 90), (90, 200), (20, 30)])
-def test_it_agrees_with_svd(shape):
-    rows = make_rows(*shape, offset=2.0, dtype=np.float32)
-
-    found = of(rows)
-
-    exact = rows.astype(np.float64)
-    assert found.centred == pytest.approx(share_by_svd(exact - exact.mean(axis=0)), rel=1e-5)
-    assert found.uncentred == pytest.approx(share_by_svd(exact), rel=1e-5)
-    assert found.mean_cosine == pytest.approx(cosine_by_pairs(exact), abs=1e-9)
-
-
 def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):
     gram = np.cov(make_rows(100, 60, decay=0.99).T)
     values, vectors = moments.top_eigenpairs(gram, 3)
@@ -117,9 +90,8 @@ def test_what_has_no_spread_has_no_anisotropy(rows):
     assert (found.centred, found.uncentred, found.mean_cosine) == (None, None, None)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_equal_rows_point_one_way_and_have_no_centred_anisotropy(dtype):
-    rows = np.tile(np.random.default_rng(0).standard_normal(90), (1000, 1)).astype(dtype)
+def test_equal_rows_point_one_way_and_have_no_centred_anisotropy():
+    rows = np.tile(np.random.default_rng(0).standard_normal(90), (1000, 1))
 
     found = of(rows)
 

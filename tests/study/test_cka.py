@@ -116,10 +116,8 @@ def test_the_standard_error_is_that_of_repeated_samples():
 def test_both_networks_keep_the_same_tokens():
     pairs = []
     for ids in np.split(np.arange(300), 6):
-        places, rows = np.ones(50, np.int64), ids[None, :, None].astype(np.float32)
-        pairs.append(
-            [TokenStates(hidden=h, text=ids, position=places, token=ids) for h in (rows, -rows)]
-        )
+        rows = ids[None, :, None].astype(np.float32)
+        pairs.append([TokenStates(hidden=h, text=ids) for h in (rows, -rows)])
 
     states = sample_pairs(pairs, keep=40, seed=1)
 
@@ -144,8 +142,7 @@ def test_a_network_beside_itself_and_beside_an_edited_one():
     assert (report.n_tokens, report.n_texts, report.n_blocks) == (187, 16, 15)
 
 
-@pytest.mark.parametrize("cut", [lambda text: text[:-2], str.upper, lambda text: ""])
-def test_networks_that_cut_texts_differently_are_refused(cut):
+def test_networks_that_cut_texts_differently_are_refused():
     tokenizer = make_tokenizer()
     texts = tuple(Text(text, "", text) for text in ("a cat", "the rain", "a song"))
 
@@ -153,7 +150,7 @@ def test_networks_that_cut_texts_differently_are_refused(cut):
         model_max_length = 64
 
         def __call__(self, text, **options):
-            changed = text if text == "a cat" else cut(text).replace("RAIN", "rail")
+            changed = text if text == "a cat" else text[:-2]
             return tokenizer(changed, **options)
 
     network = dataclasses.replace(tiny_network("bert"), tokenizer=tokenizer)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -55,9 +54,8 @@ def by_hand(network, texts):
     return np.mean(shares, axis=0), np.std(shares, axis=0)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_importance_is_the_mean_and_spread_over_tokens(name):
-    network = tiny_network(name)
+def test_importance_is_the_mean_and_spread_over_tokens():
+    network = tiny_network("bert")
 
     (stack,) = components_study(network, TEXTS).stacks
 
@@ -66,35 +64,23 @@ def test_importance_is_the_mean_and_spread_over_tokens(name):
     assert stack.importance_sd == pytest.approx(spread, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "absent"),
-    [
-        *(("llama", ("bias",)), ("t5", ("bias",)), ("llama, biases", ())),
-        *(("bert", ()), ("gpt2", ()), ("bart", ()), ("albert", ())),
-    ],
-)
-def test_importance_sums_to_one_in_every_layer_and_terms_that_nothing_makes_are_absent(
-    name, absent
-):
-    for stack in components_study(tiny_network(name), TEXTS).stacks:
-        assert stack.importance.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
-        assert stack.importance.shape == (len(stack.layers), len(stack.terms))
-        assert stack.layers[:4] == ("0", "1", "2", "3")
-        assert stack.error <= 1e-5
-        assert stack.absent == absent
-
-
 OF_STACK = ("importance", "importance_sd", "norm_ratio")
 OF_PAIR = ("term_shift", "term_shift_share", "total_shift", "local_shift", "local_embedding")
 
 
-@pytest.mark.parametrize(("name", "batch_size"), [("bert", 1), ("t5", 2)])
-def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
+@pytest.mark.parametrize(("name", "absent"), [("t5", ("bias",)), ("bart", ())])
+def test_terms_that_nothing_makes_are_absent(name, absent):
+    for stack in components_study(tiny_network(name), TEXTS).stacks:
+        assert stack.absent == absent
+
+
+def test_batches_and_the_order_of_texts_change_nothing():
+    name = "t5"
     network, base = tuned(name), tiny_network(name)
-    given = {"against": base, "heads": True}
+    given = {"against": base}
     expected = components_study(network, TEXTS, batch_size=3, **given)
 
-    found = components_study(network, TEXTS[::-1], batch_size=batch_size, **given)
+    found = components_study(network, TEXTS[::-1], batch_size=2, **given)
 
     for one, other in zip(found.stacks, expected.stacks, strict=True):
         for part in OF_STACK:
@@ -102,28 +88,9 @@ def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
         for part in OF_PAIR:
             mine, theirs = (getattr(stack.against, part) for stack in (one, other))
             assert mine == pytest.approx(theirs, abs=1e-5)
-        for part in ("importance", "importance_last", "local_shift"):
-            mine, theirs = (getattr(stack.heads, part) for stack in (one, other))
-            assert mine == pytest.approx(theirs, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bert", "t5"])
-def test_each_model_is_run_once_over_each_batch(name):
-    network, base = tuned(name), edited(tiny_network(name), lambda _: None)
-    read = [], []
-    for one, texts in zip((network, base), read, strict=True):
-        one.model.register_forward_pre_hook(
-            lambda _, __, inputs, texts=texts: texts.append(len(inputs["input_ids"])),
-            with_kwargs=True,
-        )
-
-    components_study(network, TEXTS, against=base, batch_size=2)
-
-    assert read == ([1, 2, 2, 1],) * 2  # the first for the constants
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
-@pytest.mark.parametrize("copied", [True, False])
+@pytest.mark.parametrize(("name", "copied"), [("bert", False), ("t5", True)])
 def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name, copied):
     network = tiny_network(name)
     itself = edited(network, lambda _: None) if copied else network
@@ -160,10 +127,8 @@ def test_correlation_is_of_the_ranks_of_both_models_importance():
     [
         ("bert", {"num_hidden_layers": 2}, "bert"),
         ("bert", {"hidden_size": 16}, "bert"),
-        ("gpt2", {"n_layer": 2}, "gpt2"),
         ("t5", {"num_decoder_layers": 2}, "t5"),
-        ("albert", {"num_hidden_layers": 2}, "albert"),
-        *(("bert", {}, "gpt2"), ("gpt2", {}, "llama"), ("bert", {}, "t5"), ("t5", {}, "bert")),
+        ("gpt2", {}, "llama"),
     ],
 )
 def test_networks_of_other_depth_width_or_architecture_are_refused(name, change, against):
@@ -178,19 +143,6 @@ def test_networks_that_cut_texts_differently_are_refused():
 
     with pytest.raises(StudyError, match="cut text '2' into other tokens"):
         components_study(speaking("bert"), SENTENCES, against=other)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5"])
-def test_the_report_is_strict_json(name):
-    document = strict(components_study(tuned(name), TEXTS, against=tiny_network(name)))
-
-    assert document["texts"] == 5
-    assert document["tokens"] == 4 + 11 + 7 + 9 + 5 - 5
-    assert document["against"] == name
-    for stack in document["stacks"].values():
-        assert len(stack["local_shift"]) == 3
-        assert all(len(row) == len(stack["local_terms"]) for row in stack["local_shift"])
-        assert stack["most_edited"]["term"] in stack["local_terms"]
 
 
 def test_what_is_not_defined_is_null_and_a_report_of_one_network_has_nothing_to_compare():
@@ -247,23 +199,17 @@ def test_a_network_that_gives_nan_is_refused():
 @pytest.fixture(scope="module")
 def alone():
     """All the panels of one network."""
-    return components_study(tiny_network("gpt2"), TEXTS, heads=True)
+    return components_study(tiny_network("gpt2"), TEXTS)
 
 
 @pytest.fixture(scope="module")
 def compared():
     base = tiny_network("t5")
-    return components_study(tuned("t5"), TEXTS, against=base, heads=True)
+    return components_study(tuned("t5"), TEXTS, against=base)
 
 
 def titles(picture):
     return [axes.get_title() for axes in picture.figure.axes if axes.get_title()]
-
-
-def written(picture):
-    picture.sheet.canvas.draw()
-    found = picture.sheet.findobj(mpl.text.Text)
-    return " ".join(text.get_text() for text in found)
 
 
 @pytest.mark.parametrize("width", ["column", "full"])
@@ -273,7 +219,6 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
     assert titles(one) == [
         "importance",
         "length",
-        "heads in the last layer",
     ]
     assert titles(both) == [
         f"{stack}: {panel}"
@@ -282,6 +227,5 @@ def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
             "importance",
             "how far each term moved",
             "where it was edited",
-            "edited heads",
         )
     ]

@@ -142,17 +142,13 @@ COMPONENTS = {
     ("measure", "chosen", "value"),
     [
         ("geometry.anisotropy.centred", {}, 15.5),
-        ("geometry.anisotropy.centred", {"group": "fra"}, 20.5),
         ("geometry.anisotropy.centred", {"group": "fra", "layer": 0}, 20),
         ("geometry.centred", {"last": True}, 16),
         ("geometry.groups.layers.intrinsic_dimension.mle.dimension", {"layer": 1}, 31),
         ("geometry.mle.dimension", {}, 30.5),
-        ("geometry.tokens_per_word", {"group": "eng"}, 1.0),
         ("geometry.tokens", {"group": "none"}, None),
-        ("geometry.tokens", {}, 15),
         # of matrices by layer and term
         ("components.encoder.importance.bias", {"layer": 1}, 0.3),
-        ("components.encoder.importance.input", {}, pytest.approx(0.8)),
         ("components.total_shift", {"last": True}, 0.5),
         ("components.local_shift.attention", {"layer": 1}, 0.25),
     ],
@@ -242,10 +238,6 @@ def test_rows_and_cells_that_cannot_be_used_are_named(tmp_path):
         ("model,score\na,x\n", (), "no number in score"),
         ("", (), "only nothing"),
         ("model,score,score\na,1,2\n", (), "two columns 'score' in its header"),
-        *(
-            (f"model;size;score\na;{size};0,9\nb;950;0,8\n", (), "write one decimal mark, and none")
-            for size in ("1.500", "0.9")
-        ),
     ],
 )
 def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, columns, line):
@@ -253,23 +245,3 @@ def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, columns,
 
     with pytest.raises(RequestError, match=line):
         read_columns(tmp_path / "a.csv", columns, "models")
-
-
-def test_a_column_with_a_missing_number_is_taken_and_one_with_a_word_is_named(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("model,size,score,note\na,1,NA,x\nb,many,0.5,y\nc,3,0.7,z\n")
-
-    given_file = read_columns(path, (), "models")
-
-    assert given_file.columns == {"score": {"b": 0.5, "c": 0.7}}
-    assert given_file.broken == ("a.csv: size is left out: 'many' of b is no number",)
-
-
-def test_a_comma_that_may_separate_thousands_is_said_to_be_decimal(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text("model\tsize\na\t12,345\nb\t950\n")
-
-    given_file = read_columns(path, (), "models")
-
-    assert given_file.columns["size"]["a"] == 12.345
-    assert given_file.broken == ("a.tsv: 12,345 (size of a) is read as 12.345: a comma is decimal",)

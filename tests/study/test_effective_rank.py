@@ -94,12 +94,8 @@ def rounded_update(relative_norm, dtype):
 @pytest.mark.parametrize(
     ("relative_norm", "dtype", "flagged"),
     [
-        (1e-2, torch.float32, (False, False, False)),
         (1e-2, torch.bfloat16, (False, False, True)),
-        (1e-2, torch.float16, (False, False, False)),
-        (3e-3, torch.float32, (False, False, False)),
         (3e-3, torch.bfloat16, (False, True, True)),
-        (3e-3, torch.float16, (False, False, False)),
         (1e-3, torch.float32, (False, False, False)),
         (1e-3, torch.bfloat16, (True, True, True)),
         (1e-3, torch.float16, (False, False, True)),

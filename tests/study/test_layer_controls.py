@@ -15,20 +15,18 @@ from deltadex.study.layers.layer_classifier import (
 )
 from deltadex.study.layers.layer_controls import (
     joined,
-    mask_controls,
     mask_sizes,
     masked,
     mean_removal,
     norm_matched_random,
     norm_only,
-    punctuation_controls,
     score_nearest_centroid,
     score_retrained,
     transfer_controls,
     unit_norm,
 )
 from deltadex.study.layers.layer_norms import row_norms
-from deltadex.study.layers.layer_rows import PunctuationTokens, split_by_text
+from deltadex.study.layers.layer_rows import split_by_text
 
 
 def split_of(hidden, **options):
@@ -118,22 +116,6 @@ def test_shares_and_signs_by_hand_and_how_many_dimensions_hold_them():
     assert nothing.max_share == (0, 0)
 
 
-class Marks:
-    """A tokenizer whose even tokens are full stops."""
-
-    def decode(self, ids):
-        return "." if ids[0] % 2 == 0 else "word"
-
-
-@pytest.mark.parametrize("decoded", ["word", "!"])
-def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded):
-    split = split_of(make_hidden())
-    marks = PunctuationTokens(Marks())
-    marks.tokenizer.decode = lambda ids: decoded
-
-    assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
-
-
 def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked():
     split = split_of(make_hidden(apart=2) + np.float32(7))
     classifier = fit_classifier(split.train)
@@ -146,21 +128,6 @@ def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked(
     assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
     assert [mask_sizes(dim) for dim in (384, 64, 6)] == [(4, 32, 192), (4, 32), (3, 4)]
     assert [mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
-    for size in (0, 6):
-        with pytest.raises(ValueError, match="1 to 5 dimensions"):
-            list(mask_controls(split, classifier, [size]))
-
-
-def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_learned():
-    here = split_of(make_hidden(tokens=240, dim=8, apart=7))
-    other = split_of(make_hidden(tokens=240, dim=8, apart=7, seed=1)[::-1].copy(), seed=2)
-
-    scores = by_name(transfer_controls(here, other, fit_classifier(here.train)))
-
-    assert scores["transfer-to-other"].accuracy < 0.4
-    assert scores["transfer-from-other"].accuracy < 0.4
-    assert scores["other-in-domain"].accuracy > 0.97
-    assert scores["mixed-here"].n_train == len(here.train.layer) + len(other.train.layer)
 
 
 def test_layers_that_lie_alike_transfer_both_ways_and_joined_texts_stay_apart():

@@ -6,22 +6,13 @@ import matplotlib
 import numpy as np
 import pytest
 from planted_layers import batches, make_hidden
-from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.study.layers import (
-    LayersPlan,
-    layers_study,
-    study_network,
-)
-from deltadex.study.layers.layer_rows import PunctuationTokens
-from deltadex.study.layers.layers import Layers
+from deltadex.study.layers import layers_study
 from deltadex.study.layers.picture import draw_layers
-from deltadex.study.network import token_states
-from deltadex.study.texts import Text
 
 ALWAYS = [
-    *("classifier", "decision-tree", "unit-norm", "norm-only"),
+    *("classifier", "unit-norm", "norm-only"),
     *("mean-removed", "nearest-centroid", "random-retrained", "random-applied"),
 ]
 TRANSFER = [
@@ -41,15 +32,15 @@ def report():
         other=batches(make_hidden(layers=4, tokens=160, apart=5, seed=1)),
         untrained=batches(make_hidden(layers=4, tokens=160, apart=2, seed=2)),
         max_tokens=120,
-        masks=[2],
     )
 
 
 def test_every_control_is_there_with_its_sizes_and_chance(report):
-    masks = [f"mask-{which}-2-{fill}" for which in ("top", "random") for fill in ("mean", "zero")]
+    kinds = [(which, fill) for which in ("top", "random") for fill in ("mean", "zero")]
+    masks = [[*(f"mask-{w}-{k}-{f}" for w, f in kinds), f"without-top-{k}"] for k in (3, 4)]
     names = [control.name for control in report.controls]
 
-    assert names == [*ALWAYS, *masks, "without-top-2", *TRANSFER, "untrained"]
+    assert names == [*ALWAYS, *masks[0], *masks[1], *TRANSFER, "untrained"]
     for control in report.controls:
         assert control.score.chance == 0.25
         assert control.score.n_train > control.score.n_test > 0
@@ -73,7 +64,7 @@ def test_the_json_is_plain_and_holds_everything(report):
     assert list(document) == [
         *("layers", "dim", "n_texts", "n_tokens", "n_tokens_seen", "n_train", "n_test"),
         *("test_share", "seed", "chance", "norms", "pca", "pca_unit_norm", "classifier"),
-        *("contributions", "controls", "tree", "n_punctuation_removed"),
+        *("contributions", "controls"),
     ]
     confusion = [list(row) for row in report.controls[0].score.confusion]
     assert document["controls"][0]["confusion"] == confusion
@@ -94,7 +85,7 @@ def test_equal_seeds_give_equal_studies_whatever_the_batches():
 def test_an_early_stop_is_said(monkeypatch):
     monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
 
-    report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[])
+    report = layers_study(batches(make_hidden(tokens=48, apart=1)))
 
     assert report.classifier.iterations == 1
     assert not report.to_json()["classifier"]["converged"]
@@ -107,7 +98,7 @@ def test_states_of_another_shape_too_few_and_not_finite_ones_are_refused():
     broken[2, 40, 1] = np.inf
 
     with pytest.raises(ValueError, match="untrained has 3 layers of 5 dimensions"):
-        layers_study(batches(hidden), untrained=batches(make_hidden(tokens=48, dim=5)), masks=[])
+        layers_study(batches(hidden), untrained=batches(make_hidden(tokens=48, dim=5)))
     with pytest.raises(StudyError, match="give more texts"):
         layers_study(batches(hidden, tokens_a_text=16))
     with pytest.raises(StudyError, match="0 tokens"):
@@ -141,34 +132,3 @@ def test_the_curve_shows_the_reports_numbers(report, pictures):
     lines = [line.get_ydata() for line in curve.lines if len(line.get_ydata()) == 6]
 
     assert np.array(lines) == pytest.approx(report.contributions.curve())
-
-
-def planned(**options):
-    return LayersPlan(Layers("m", texts="t", **options))
-
-
-def test_states_of_punctuation_are_left_out_and_counted():
-    network = speaking("bert")
-    texts = [Text("the , cat ! sat .", "", "1"), Text("? ! ,", "", "2"), Text("dogs.", "", "3")]
-    marks = PunctuationTokens(network.tokenizer)
-
-    words = list(marks.removed(token_states(network, texts, batch_size=1)))
-
-    pieces = [network.tokenizer.convert_ids_to_tokens(batch.token.tolist()) for batch in words]
-    assert pieces == [["the", *"c", "##a", "##t", "s", "##a", "##t"], ["d", "##o", "##g", "##s"]]
-    assert marks.n_seen == 7
-    assert [batch.hidden.shape[1] for batch in words] == [7, 4]
-
-
-def test_a_plan_without_punctuation_counts_what_it_leaves_out_and_needs_a_tokenizer():
-    texts = [Text(f"the cat, a dog {'.' * (1 + n % 2)}", "", str(n)) for n in range(12)]
-    plan = planned(punctuation=False, keep_tokens=60)
-    network = speaking("bert")
-
-    report = study_network(network, texts, plan)
-
-    assert report.n_punctuation_removed == 12 + 18
-    assert control(report, "no-punctuation") is None
-    assert control(study_network(network, texts, planned()), "no-punctuation") is not None
-    with pytest.raises(StudyError, match=r"no tokenizer.*--no-punctuation"):
-        study_network(tiny_network("bert"), texts, plan)

@@ -53,12 +53,8 @@ QUERY_OF_LAYER_3 = {
 
 INSIDE_A_FEED_FORWARD = [
     ("bert", 1, lambda model: model.encoder.layer[1].intermediate.dense.weight),
-    ("bert", 0, lambda model: model.encoder.layer[0].intermediate.dense.bias),
-    ("llama, biases", 1, lambda model: model.layers[1].mlp.up_proj.weight),
     ("llama, biases", 0, lambda model: model.layers[0].post_attention_layernorm.weight),
-    ("gpt_neox", 1, lambda model: model.layers[1].mlp.dense_h_to_4h.weight),
     ("gpt_neox", 0, lambda model: model.layers[0].mlp.dense_h_to_4h.bias),
-    ("t5", 1, lambda model: model.encoder.block[1].layer[1].DenseReluDense.wi.weight),
     ("t5", 0, lambda model: model.encoder.block[0].layer[1].layer_norm.weight),
 ]
 """Its weights, its inner biases, and the norm before it, with their layer."""
@@ -141,41 +137,10 @@ def test_an_edited_feed_forward_is_found_with_inner_biases_and_the_norm_before_i
     assert not any(edits(stack) for stack in others)
 
 
-def test_a_change_of_all_biases_and_norms_shows_under_bias_in_every_layer():
-    def change(model):
-        for name, parameter in model.encoder.named_parameters():
-            if name.endswith("bias") or "LayerNorm" in name:
-                parameter.mul_(1.3)
-
-    (stack,) = compared("bert", change)
-
-    bias = stack.against.local_shift[:, stack.against.local_terms.index("bias")]
-    assert bias.min() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("t5", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
-        ("mpnet", "encoder.relative_attention_bias"),
-        ("deberta-v2", "encoder.rel_embeddings"),
-        ("deberta", "encoder.rel_embeddings"),
-    ],
-)
-def test_edited_relative_positions_are_an_edit_of_attention(name, path):
-    base = tiny_network(name)
-
-    shift, _ = shift_of(edited(base, lambda model: scale(model.get_submodule(path), by=2)), base)
-
-    assert shift["attention"].max() > 1e-4
-    assert shift["feed_forward"].max() <= ZERO
-
-
 def shift_of(tuned, base):
-    """({term: local shift by block} of the first stream, by block and head)."""
-    stack = components_study(tuned, TEXTS, against=base, heads=True).stacks[0]
-    by_term = dict(zip(stack.against.local_terms, stack.against.local_shift.T, strict=True))
-    return by_term, stack.heads.local_shift
+    """{term: local shift by block} of the first stream."""
+    stack = components_study(tuned, TEXTS, against=base).stacks[0]
+    return dict(zip(stack.against.local_terms, stack.against.local_shift.T, strict=True))
 
 
 @pytest.mark.parametrize("name", one_of_each_structure())
@@ -185,7 +150,7 @@ def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
     place = min(1, len(layers) - 1)
     path = next(p for p, m in base.model.named_modules() if m is layers[place][0].module)
 
-    shift, heads = shift_of(edited(base, lambda m: perturb(m.get_submodule(path), by=0.1)), base)
+    shift = shift_of(edited(base, lambda m: perturb(m.get_submodule(path), by=0.1)), base)
 
     blocks = np.arange(base.n_layers)
     edit = blocks >= 0 if name == "albert" else blocks == place
@@ -193,7 +158,3 @@ def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
     assert shift["attention"][~edit].max(initial=0) <= ZERO
     assert shift["bias"][~edit].max(initial=0) <= ZERO
     assert shift["feed_forward"].max() <= ZERO
-    assert heads.shape == (base.n_layers, 4)
-    assert heads[edit].min() > 1e-4
-    assert heads[~edit].max(initial=0) <= ZERO
-    assert (heads.max(axis=1) <= shift["attention"] * 4).all()

@@ -101,39 +101,6 @@ def test_an_inner_layer_is_norm_and_head_of_its_state():
     assert found.agreement == pytest.approx(np.mean(same))
 
 
-def copying_model(shift_at):
-    """Two layers by hand: tokens are unit vectors, block `shift_at` predicts the next number.
-
-    Before it each token predicts itself; attention and the other block add nothing.
-    """
-    config = tiny_config("gpt2", n_layer=2, n_embd=120, n_head=1, tie_word_embeddings=False)
-    whole = transformers.AutoModelForCausalLM.from_config(config).float().eval()
-    with torch.no_grad():
-        for parameter in whole.parameters():
-            parameter.zero_()
-        for norm in (whole.transformer.ln_f, *(b.ln_2 for b in whole.transformer.h)):
-            norm.weight.fill_(1.0)
-        whole.transformer.wte.weight.copy_(torch.eye(120))
-        whole.lm_head.weight.copy_(torch.eye(120))
-        mlp = whole.transformer.h[shift_at].mlp
-        mlp.c_fc.weight[:, :120] = torch.eye(120)
-        # Conv1D is (in, out): coordinate t is written to coordinate t + 1
-        mlp.c_proj.weight[:120, :] = torch.eye(120).roll(1, dims=1) * 5
-    return as_causal(f"block {shift_at}", whole, None)
-
-
-@pytest.mark.parametrize("shift_at", [0, 1])
-def test_a_model_by_hand_is_decided_where_it_was_built_to_be(shift_at):
-    texts = (Text("7 8 9 10 11", "", "count"), Text("30 31 32", "", "more"))
-
-    report = lens_study(copying_model(shift_at), texts)
-
-    assert report.decided_layers == (shift_at + 1,) * 3
-    agreement = [one.agreement for one in report.layers]
-    assert agreement == [0.0] * (shift_at + 1) + [1.0] * (2 - shift_at)
-    assert report.layers[-1].bits_per_token < report.layers[0].bits_per_token
-
-
 @settings(deadline=None)
 @given(
     st.integers(1, 6).flatmap(
@@ -171,25 +138,6 @@ def plain_tokenizer():
     tokenizer = make_tokenizer()
     tokenizer._tokenizer.post_processor = None
     return tokenizer
-
-
-def test_slow_tokenizers_count_the_same_characters():
-    fast = plain_tokenizer()
-
-    class Slow:
-        is_fast = False
-        model_max_length = 64
-        decode = fast.decode
-
-        def __call__(self, text, *, return_offsets_mapping, **options):
-            assert not return_offsets_mapping
-            return fast(text, **options)
-
-    network = dataclasses.replace(causal("gpt2").network, tokenizer=Slow())
-    slow = dataclasses.replace(causal("gpt2"), network=network)
-
-    words = (Text("the the the", "", "1"), Text("x", "", "2"))
-    assert predicted_characters(slow, words, 64).tolist() == [8, 0]
 
 
 def test_a_model_beside_itself_differs_in_nothing_and_beside_another_in_something():
@@ -234,17 +182,6 @@ def folder(tmp_path):
         return str(tmp_path / "model")
 
     return save
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_folder_is_loaded_with_its_head_tied_or_not(folder, tied):
-    path = folder("gpt2", tie_word_embeddings=tied)
-
-    model = load_causal(path, name="mine")
-
-    stored = transformers.AutoModelForCausalLM.from_pretrained(path)
-    torch.testing.assert_close(model.whole.lm_head.weight, stored.lm_head.weight)
-    assert lens_study(model, LETTERS).model == "mine"
 
 
 @pytest.mark.parametrize(

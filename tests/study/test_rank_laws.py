@@ -1,7 +1,6 @@
 """Laws planted in a curve are found again; noise is no law."""
 
 import json
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.optimize import brentq, curve_fit
+from scipy.optimize import curve_fit
 
 from deltadex.study.rank import fit_laws
 from deltadex.study.rank.law_choice import (
@@ -17,7 +16,7 @@ from deltadex.study.rank.law_choice import (
     LawChoice,
     depth_p_value,
 )
-from deltadex.study.rank.laws import FLATTEST_RATE, LAW_NAMED, LAWS, Curve
+from deltadex.study.rank.laws import LAW_NAMED, LAWS, Curve
 
 pytestmark = pytest.mark.slow
 
@@ -78,62 +77,7 @@ def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     # both stop where RSS changes by 1e-8: by √(21 · 1e-8) = 5e-4 standard errors
     assert (np.array(found.values) - values) / errors == pytest.approx(np.zeros(3), abs=1e-3)
     ours = np.array([p.standard_error for p in found.parameters.values()])
-    assert (ours >= errors * (1 - 1e-3)).all()
-    assert (ours <= errors * 1.1).all()
-
-
-@pytest.mark.parametrize("n_layers", [5, 6, 12, 40])
-def test_no_law_changes_faster_than_a_factor_of_five_from_layer_to_layer(n_layers):
-    """The change of ln|law − a| between neighbours where the law changes most, at every bound."""
-    layers = np.arange(1.0, n_layers + 1)
-    steepest = {}
-    for name in ("exponential", "power"):
-        boxes = LAW_NAMED[name].boxes(n_layers)
-        assert len(boxes) == 2
-        for box in boxes:
-            (first,), (last,) = box.lower, box.upper
-            assert first * last > 0
-            assert [min(box.grid[0]), max(box.grid[0])] == pytest.approx([first, last])
-            for rate in (first, last):
-                parts = LAW_NAMED[name].basis(layers, n_layers, (rate,))[:, 1]
-                where = np.abs(np.diff(parts)).argmax()
-                steepest[name, rate] = np.abs(np.diff(np.log(parts)))[where]
-
-    at_most = [value for value in steepest.values() if value == pytest.approx(np.log(5))]
-    assert len(at_most) == 4
-    slowest = [rate for name, rate in steepest if name == "exponential" and abs(rate) < 1]
-    assert np.abs(slowest) == pytest.approx([FLATTEST_RATE] * 2)
-
-
-@pytest.mark.parametrize("n_layers", [5, 6, 12, 40])
-def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers):
-    (box,) = LAW_NAMED["logistic drop"].boxes(n_layers)
-    x = np.arange(n_layers) / (n_layers - 1)
-
-    assert (box.lower[0], box.upper[0]) == pytest.approx((x[1], x[-2]))
-    assert box.lower[1] == pytest.approx(x[1] / 2)
-    assert box.upper[1] == 0.25
-    for grid, low, high in zip(box.grid, box.lower, box.upper, strict=True):
-        assert (min(grid), max(grid)) == pytest.approx((low, high))
-    assert len(box.shapes) == 5 * min(12, n_layers)
-
-
-def test_the_standard_error_of_a_badly_known_rate_is_that_of_its_profile():
-    """Expected: where RSS, fitted again at every rate, is one residual variance above the least."""
-    layers, ranks = planted("exponential", 12, noise=5.0, seed=3)
-    x = (layers - 1) / 11
-
-    def rss(rate):
-        basis = np.stack([np.ones(12), np.exp(-rate * x)], axis=1)
-        return float(np.sum((ranks - basis @ np.linalg.lstsq(basis, ranks, rcond=None)[0]) ** 2))
-
-    found = candidate(fit_laws(layers, ranks, 12), "exponential").parameters["c"]
-    least = rss(found.value)
-    low, high = (
-        brentq(lambda c: rss(c) - least * (1 + 1 / 9), found.value, end) for end in (0.5, 17.0)
-    )
-
-    assert found.standard_error == pytest.approx((high - low) / 2, rel=0.1)
+    assert ours == pytest.approx(errors, rel=1e-3)
 
 
 @pytest.mark.parametrize("law", PLANTED)
@@ -294,7 +238,7 @@ def test_aicc_and_standard_errors_of_a_line_are_the_textbook_ones():
 
 
 @pytest.mark.parametrize(("n", "fitted"), [(5, 3), (6, 7), (7, 7), (8, 8)])
-def test_laws_with_too_many_parameters_are_left_out_by_name_and_below_five_points_all(n, fitted):
+def test_laws_with_too_many_parameters_are_left_out_and_below_five_points_all(n, fitted):
     fit = fit_whole(np.arange(n, 0, -1) ** 2.0)
 
     for few in range(5):
@@ -302,29 +246,7 @@ def test_laws_with_too_many_parameters_are_left_out_by_name_and_below_five_point
         assert none.verdict == "too few points"
         assert none.reason == f"{few} depths carry a rank, and a law needs 5"
         assert none.best is None
-    assert fit.left_out == tuple(law.name for law in LAWS[fitted:])
     assert sorted(c.law for c in fit.candidates) == sorted(law.name for law in LAWS[:fitted])
-
-
-def test_depth_is_the_models_not_the_fitted_layers():
-    layers, ranks = planted("exponential", 24)
-
-    fit = fit_laws(layers[3:], ranks[3:], 24)
-
-    assert fit.best.values == pytest.approx(PLANTED["exponential"], rel=1e-3)
-    # a rate that the points do not determine has no standard error
-    line = candidate(fit_laws(*planted("linear", 12), 12), "exponential")
-    assert [p.standard_error for p in line.parameters.values()] == [None, None, None]
-
-
-def test_a_deep_model_has_its_segments_beside_the_fit():
-    ranks = np.array([9.0, 10, 11, 20, 20, 20, 20, 20, 20, 5, 4, 3])
-
-    segments = fit_whole(ranks).segments
-
-    assert (segments.first, segments.middle, segments.last) == (10.0, 20.0, 4.0)
-    assert fit_whole(ranks[:8]).segments is None
-    assert fit_laws(np.arange(4, 10), ranks[3:9], 12).segments.first is None
 
 
 @given(
@@ -343,20 +265,4 @@ def test_any_ranks_in_any_order_give_one_finite_answer(ranks, seed):
     document = json.loads(json.dumps(fit.to_json(), allow_nan=False))
     assert LawChoice.from_json(document) == fit
     assert document.pop("verdict") == fit.verdict
-    del document["walk_p_value"]  # a document of an earlier version
-    assert LawChoice.from_json(document) == replace(fit, walk_p_value=None)
     assert all(0 <= candidate.r_squared <= 1 for candidate in fit.candidates)
-
-
-@pytest.mark.parametrize(
-    ("layers", "ranks", "match"),
-    [
-        ([1, 1, 2, 3], [1.0, 1, 1, 1], "differ"),
-        ([1, 2, 3, 4], [1.0, 1, 1, np.nan], "finite"),
-        ([0, 1, 2, 3], [1.0, 1, 1, 1], "lie in 1…4"),
-        ([2, 3, 4, 5], [1.0, 1, 1, 1], "lie in 1…4"),
-    ],
-)
-def test_layers_and_ranks_that_make_no_curve_are_refused(layers, ranks, match):
-    with pytest.raises(ValueError, match=match):
-        fit_laws(np.array(layers), np.array(ranks), 4)

@@ -146,16 +146,6 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
     assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]
 
 
-@pytest.mark.parametrize(("depth", "left_out"), [(8, ""), (12, "1, 4, 7, 10")])
-def test_layers_that_the_table_has_no_room_for_are_named(capsys, depth, left_out):
-    update = [spectrum([4.0, 3.0], layer) for layer in range(depth)]
-
-    said = shown(spectrum_study("m", {"update": update}, draws=0), capsys)
-
-    assert (f"not shown: layers {left_out} (--json has them)" in said) == bool(left_out)
-    assert ("not shown" in said) == bool(left_out)
-
-
 def test_eigenvalues_that_rounding_can_make_are_left_out():
     energies = np.concatenate([pareto(100, 2.0, x_min=50.0), np.full(90, 0.01)])
     noise = 2.0

