@@ -27,19 +27,13 @@ from .parents import (
     find_parents,
     near_rows,
 )
-from .reconstruction import MOST_DECODED, further_parent, reconstruct
+from .reconstruction import reconstruct
 
 BLOCK_MODELS = 8192
-
-MOST_READ = 48
-"""Candidates whose rows are read, where sketches' parents prove nothing."""
 
 HUB = "hub"
 
 ATTENTION = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
-
-MOST_TRIED = 4
-"""Further models that are taken for parents in the rows, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +280,7 @@ class Proof:
         if any(self.matrices(parent.model) is None for parent in named):
             notes = (*notes, f"not proven by its weights: {self.reasons[0]}")
         else:
-            named, proof = self._best(named)
+            proof = self._reconstruct(named)
         rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
         opened = self.sample.base
         stack = next(slot.stack for slot, _ in self.base)
@@ -318,40 +312,6 @@ class Proof:
         names = (parent.model, *parent.equal)
         name = next((name for name in names if self.matrices(name) is not None), parent.model)
         return replace(parent, model=name, equal=tuple(n for n in names if n != name))
-
-    def _best(self, named: list[Parent]) -> tuple[list[Parent], Reconstruction | None]:
-        """The recipe; where it proves nothing, with further candidates, as long as one helps."""
-        first = proof = self._reconstruct(named)
-        chosen = list(named)
-        for _ in range(MOST_TRIED):
-            if proof is None or proof.explains:
-                break
-            taken = {parent.model for parent in chosen}
-            wanted = [id for id in self.merge.parentage.candidates if id not in taken]
-            # a candidate is hardly worth fetching
-            wanted = [id for id in wanted if not self._is_remote(id)]
-            others: dict[str, Matrices] = {}
-            for id in wanted:
-                if len(others) < MOST_READ and (rows := self.matrices(id)) is not None:
-                    others[id] = rows
-            known = [own for parent in chosen if (own := self.matrices(parent.model))]
-            best = further_parent(self.base, self.merged, known, list(others.values()))
-            if best is None:
-                break
-            chosen.append(Parent(model=list(others)[best], weight=0.0))
-            proof = self._reconstruct(chosen)
-        if proof is not None and not proof.explains and 2 < len(chosen) <= MOST_DECODED:
-            # one may be a merge of others itself
-            for parent in chosen:
-                fewer = [other for other in chosen if other is not parent]
-                without = self._reconstruct(fewer)
-                if without is not None and without.explains:
-                    return fewer, without
-        return (chosen, proof) if proof is not None and proof.explains else (named, first)
-
-    def _is_remote(self, id: str) -> bool:
-        row = self.rows_of.get(id)
-        return row is not None and row.record.source == HUB
 
     def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
         rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]

@@ -3,8 +3,9 @@
 A merge's update is a sum of its parents' but for rounding (linear, task arithmetic, nearly SLERP),
 or a sum with noise that its method decides (TIES, DARE). Linear sketches keep sums: the parents are
 a sparse combination of the family's sketches (`combination.py`), and what the combination leaves is
-compared with storage rounding, then with what each method leaves (`merge_formulas.py`). More than
-both means that something is missing: a parent that is not in the catalog, or training since.
+compared with storage rounding. Entries that only a merge leaves unchanged show TIES or DARE, which
+rows tell apart (`reconstruction.py`). Else more than rounding means that something is missing: a
+parent that is not in the catalog, or training since.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...arrays import Bool, Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ...store import FamilyUpdates
 from .combination import MOST_PARENTS, Combination, Pursuit, Space
-from .merge_formulas import FORMULAS, Appearance, Method, ParentGeometry, SparseRecipe, fit_recipe
+from .merge_formulas import Method
 
 Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
 """`merge`: parents and weights explain it; `scaled`: one model, interpolated with the base;
@@ -57,19 +58,6 @@ MOST_CHANGED = 0.10
 """Share of |ΔW|² that a merge may leave unexplained, if it was trained on; above, a parent is
 missing."""
 
-REST_FACTORS: Mapping[Method, float] = {"ties": 1.6, "dare_linear": 1.2, "dare_ties": 1.2}
-"""A method leaves as much as it is expected to, up or down to this factor. What TIES leaves depends
-on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left."""
-
-CLOSE_FACTOR = 1.25
-"""The same, from which nothing is said to be missing."""
-
-SUM_WITHIN = 0.08
-"""How far from 1 the weights of a DARE merge may add up to, if nothing is to be missing."""
-
-SCALE_FACTOR = 1.3
-"""The same of the length of a merge whose method divides by the weights."""
-
 MADE_OF_IT = 0.8
 """|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
 model in question."""
@@ -91,9 +79,6 @@ ROUNDING_OF_HALF_STEP = 0.735
 
 GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
 """|W| of a Gaussian matrix, relative to its standard deviation."""
-
-CANDIDATES = 256
-"""Models that are named as possible further parents."""
 
 SCREENED = 4096
 """Models that are compared in full; of a larger family those nearest to the update."""
@@ -122,7 +107,6 @@ class Parentage:
         is_complete: Nothing is missing; None where sketches do not contradict it, and could not
             tell a parent from its siblings.
         zeros: Share of entries of changed matrices that a method left unchanged.
-        candidates: Models that may be further parents, where something is missing; best first.
         copies: Models with the same update as this one; they are no parents.
         left_out: Number of models without a linear sketch of this recipe.
     """
@@ -134,7 +118,6 @@ class Parentage:
     unexplained: float = 1.0
     is_complete: bool | None = False
     zeros: float = 0.0
-    candidates: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     left_out: int = 0
 
@@ -316,11 +299,7 @@ class _Search:
                 return self._rounded_copy(trial) or self._sum(trial)
         if not sums.rows:
             return self._copy()
-        return replace(self._sparse(sums), candidates=self._candidates(sums.rows))
-
-    def _candidates(self, rows: Sequence[int]) -> tuple[str, ...]:
-        pursuit = self._pursuit(self.whole, self.allowed, signed=False)
-        return self._ids(pursuit.next_best(rows, CANDIDATES))
+        return self._sparse(sums)
 
     def _trials(
         self, first: Combination, allowed: Bool[np.ndarray, " models"]
@@ -429,7 +408,6 @@ class _Search:
             method="linear" if is_mean or len(parents) == 1 else "task_arithmetic",
             unexplained=min(1.0, fit.energy / self.energy),
             is_complete=True if fit.energy <= EXACT * self.energy else None,
-            candidates=self._candidates(fit.rows),
             copies=self._ids(self.copies),
         )
 
@@ -438,45 +416,26 @@ class _Search:
         parents = self._parents(sums)
         rest = sums.energy / (1 - len(parents) / self.whole.dims) / self.energy
         zeros = self._zeros(sums.rows)
-        geometry = self._geometry(sums.rows)
         copies = self._ids(self.copies)
         found = Parentage(
             kind="part", parents=parents, unexplained=min(1.0, rest), zeros=zeros, copies=copies
         )
         if len(parents) == 1:
             return self._copy() if self.copies else found
-        seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
-        best = _best_recipe(geometry, seen, self.whole.dims)
-        if best is not None and not self._are_kin(sums.rows):
-            is_close = _is_close(best)
-            shares = [
-                replace(p, weight=float(w)) for p, w in zip(parents, best.weights, strict=True)
-            ]
-            return replace(
-                found,
-                kind="merge",
-                parents=tuple(sorted(shares, key=lambda parent: -parent.weight)),
-                method=best.method,
-                density=best.density,
-                unexplained=0.0 if is_close else min(1.0, rest),
-                is_complete=None if is_close else False,
-            )
+        if self._are_kin(sums.rows):
+            return found
         squares = np.square(self.whole.updates[list(sums.rows), 0].astype(np.float64)).sum(1)
         second = float(np.sort(sums.weights[:, 0] ** 2 * squares)[-2]) / self.energy
+        if zeros >= LEAST_ZEROS and second >= MOST_CHANGED:
+            return replace(found, kind="merge", is_complete=None)
         # training goes a little way along many updates: it is no merge with them
-        if rest <= min(MOST_CHANGED, second) and not self._are_kin(sums.rows):
-            return replace(found, kind="merge")
-        return found
+        return replace(found, kind="merge") if rest <= min(MOST_CHANGED, second) else found
 
     def _are_kin(self, rows: Sequence[int]) -> bool:
         """Whether any two of the updates are siblings."""
-        cosines = self._cosines(rows)
-        return bool((np.abs(cosines - np.eye(len(rows))) >= KIN).any())
-
-    def _cosines(self, rows: Sequence[int]) -> Float64[np.ndarray, "parents parents"]:
         vectors = self.whole.updates[list(rows), 0].astype(np.float64)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors @ vectors.T
+        return bool((np.abs(vectors @ vectors.T - np.eye(len(rows))) >= KIN).any())
 
     def _zeros(self, rows: Sequence[int]) -> float:
         """The share of entries, of matrices that parents change, that a method left unchanged:
@@ -501,20 +460,6 @@ class _Search:
         limits = half_steps * 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES)) / math.sqrt(2)
         return float(np.mean([math.erf(limit) for limit in limits]))
 
-    def _geometry(self, rows: Sequence[int]) -> ParentGeometry:
-        """The parents' norms in matrices, those of one layer that the same parents change added up;
-        their cosines over all matrices."""
-        groups: dict[tuple[int, bytes], list[int]] = {}
-        norms = self.family.norms[list(rows)]
-        for slot in np.flatnonzero((norms > 0).any(0)):
-            pattern = (norms[:, slot] > 0).tobytes()
-            groups.setdefault((self.family.slot_layers[int(slot)], pattern), []).append(int(slot))
-        return ParentGeometry(
-            norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
-            counts=np.array([float(len(slots)) for slots in groups.values()]),
-            cosines=self._cosines(rows),
-        )
-
 
 def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
     """Pooled and layers' sketches, by how much each says of ⟨ΔW, ΔW'⟩: its numbers."""
@@ -530,44 +475,3 @@ def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
 def _varies(weights: Float64[np.ndarray, " layers"], mean: float) -> bool:
     """Whether weights differ by layer, beyond what is written in a config file."""
     return len(weights) > 1 and bool(np.abs(weights - mean).mean() > VARIES * abs(mean))
-
-
-def _best_recipe(geometry: ParentGeometry, seen: Appearance, dims: float) -> SparseRecipe | None:
-    """The sparse method that leaves what is left; None where none does. `dims`: of the sketches."""
-    explained = max(1 - seen.rest, 1e-9)
-    gram = geometry.grams().sum(0)
-    length = float(seen.weights @ gram @ seen.weights) / explained
-    errors = np.sqrt(np.diag(np.linalg.pinv(gram)) * seen.rest * length / dims)
-    noise = 2 * math.sqrt(seen.rest / explained / dims)
-    fitted = [
-        (_misfit(recipe, noise), recipe)
-        for method in _methods(seen.zeros)
-        for recipe in [fit_recipe(geometry, method, seen, errors)]
-    ]
-    misfit, best = min(fitted, key=lambda pair: pair[0], default=(math.inf, None))
-    return best if misfit <= 1 else None
-
-
-def _methods(zeros: float) -> tuple[Method, ...]:
-    """Without unchanged entries nothing was dropped."""
-    return ("ties", "dare_linear", "dare_ties") if zeros >= LEAST_ZEROS else ("ties",)
-
-
-def _is_close(recipe: SparseRecipe) -> bool:
-    """Whether nothing seems to be missing. TIES without a parent looks like DARE, but its weights
-    do not add up to 1."""
-    if abs(math.log(recipe.rest_ratio)) > math.log(CLOSE_FACTOR):
-        return False
-    is_mean = abs(float(recipe.weights.sum()) - 1) <= SUM_WITHIN
-    return is_mean or FORMULAS[recipe.method].normalises
-
-
-def _misfit(recipe: SparseRecipe, noise: float) -> float:
-    """How far a recipe is from what is seen, in tolerances; `noise`: of log `rest_ratio`, one
-    standard deviation."""
-    misfits = [
-        abs(math.log(recipe.rest_ratio)) / (math.log(REST_FACTORS[recipe.method]) + 2 * noise)
-    ]
-    if FORMULAS[recipe.method].normalises:
-        misfits.append(abs(math.log(max(recipe.scale, 1e-9))) / (math.log(SCALE_FACTOR) + noise))
-    return max(misfits)

@@ -41,9 +41,6 @@ SAMPLED = 10.0
 MOST_DECODED = 5
 """Parents up to which all sets of them are tried."""
 
-FURTHER = 25.0
-"""Squared standard errors of a further parent's weight, from which it is tried."""
-
 
 def reconstruct(
     base: Matrices,
@@ -108,24 +105,6 @@ def _best(rows: Rows, guess: PerParent) -> Reconstruction:
 def _numbered(places: Sequence[Place]) -> np.ndarray:
     names = sorted(set(places))
     return np.array([names.index(place) for place in places])
-
-
-def further_parent(
-    base: Matrices, merged: Matrices, parents: Sequence[Matrices], others: Sequence[Matrices]
-) -> int | None:
-    """Which other model explains most of what the best sum of parents leaves, of those that explain
-    more than noise; None where none does."""
-    rows = Rows.of(base, merged, [*parents, *others]) if others else None
-    if rows is None:
-        return None
-    known, more = rows.parts[: len(parents)], rows.parts[len(parents) :]
-    rest = rows.wanted - np.linalg.lstsq(known.T, rows.wanted, rcond=None)[0] @ known
-    own = more - np.linalg.lstsq(known.T, more.T, rcond=None)[0].T @ known
-    squares = (own**2).sum(1)
-    usable = squares > 1e-6 * (more**2).sum(1)
-    gains = np.where(usable, (own @ rest) ** 2 / np.where(usable, squares, 1.0), 0.0)
-    best = int(gains.argmax())
-    return best if gains[best] > FURTHER * (rest @ rest) / len(rest) else None
 
 
 def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:
