@@ -74,10 +74,10 @@ MOST_DOUBT = 0.0125
 
 def sparse(rows: Rows, guess: PerParent) -> Iterator[Reconstruction]:
     """TIES, and what is decoded into its parents' entries."""
-    decoded = _decoded(rows, guess) if rows.is_fine else _decoded_coarse(rows, guess)
+    decoded = _decoded(rows, guess)
     if decoded is not None:
         yield decoded
-        if decoded.explains and (rows.is_fine or decoded.is_drawn):
+        if decoded.explains and decoded.is_drawn:
             return
     for normalises in (True, False):
         fitted = _fitted_ties(rows, guess, normalises=normalises)
@@ -265,119 +265,14 @@ class _Code:
         return member
 
 
-def _spike(ratios: Entries, width: float) -> tuple[float, int]:
-    """The value at which most positive ratios lie, to a relative width, and how many."""
-    logs = np.sort(np.log(ratios[(ratios > 1e-4) & (ratios < 1e4)]))
-    if len(logs) < SPIKE_ENTRIES:
-        return 0.0, 0
-    ends = np.searchsorted(logs, logs + width, side="right")
-    counts = ends - np.arange(len(logs))
-    first = int(counts.argmax())
-    return float(np.exp(np.median(logs[first : ends[first]]))), int(counts[first])
-
-
-def _ratios(over: np.ndarray, under: np.ndarray) -> np.ndarray:
-    usable = (under != 0) & (over != 0)
-    return np.asarray(over[usable] / under[usable])
-
-
-def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
-    """The recipe of a sparse merge; None where parents have no spikes."""
-    signs = np.where(guess < 0, -1.0, 1.0)
-    gains = np.zeros((len(rows.parts), len(rows.pieces)))
-    for parent, part in enumerate(rows.parts):
-        pooled, count = _spike(_ratios(rows.wanted, part * signs[parent]), SPIKE_WIDTH)
-        if count < SPIKE_ENTRIES:
-            return None
-        for column, piece in enumerate(rows.pieces):
-            ratios = _ratios(rows.wanted[piece], part[piece] * signs[parent])
-            width = max(2 * SPIKE_WIDTH, RESCALED / (piece.stop - piece.start) ** 0.5)
-            near = ratios[np.abs(np.log(np.clip(ratios, 1e-9, None) / pooled)) < width]
-            fine, count = _spike(near, FINE_WIDTH)
-            gains[parent, column] = signs[parent] * (
-                fine if count >= SPIKE_ENTRIES // 2 else pooled
-            )
-    typical = np.median(gains, axis=1)
-    readings = [_read(rows, gains, None)]
-    if len(typical) > 1 and np.ptp(typical) < 2e-3 * np.abs(typical).max():
-        # entries of one parent are as long whatever the weights: or all weights are equal
-        weights = _pair_weights(rows, typical.mean())
-        readings += [_read(rows, gains, weights)] if weights is not None else []
-    return max(readings, key=lambda found: round(found.share, 3))
-
-
-def _read(rows: Rows, gains: PerPiece, weights: PerParent | None) -> Reconstruction:
-    """The recipe by which entries of several parents are a sum, or a mean by these weights."""
-    code, _ = _decode(rows, _set_values(rows, gains, weights), 3 * FINE_WIDTH)
-    gains = _refined_gains(rows, code, gains)
-    weights = None if weights is None else _refined_weights(rows, code, gains, weights)
-    code, share = _decode(rows, _set_values(rows, gains, weights), GAIN_ERROR[True])
-    wrong = rows.shifted()
-    _, chance = _decode(wrong, _set_values(wrong, gains, weights), GAIN_ERROR[True])
-    return _recipe(rows, _Decoding(code, gains, code.number >= 0, share, chance), weights)
-
-
-def _refined_gains(rows: Rows, code: _Code, gains: PerPiece) -> PerPiece:
-    """Least squares over the entries that are of one parent alone."""
-    refined = gains.copy()
-    for parent, part in enumerate(rows.parts):
-        alone = code.number == code.sets.index((parent,))
-        for column, piece in enumerate(rows.pieces):
-            own, wanted = part[piece][alone[piece]], rows.wanted[piece][alone[piece]]
-            if 2 * len(own) >= SPIKE_ENTRIES:
-                refined[parent, column] = (own @ wanted) / (own @ own)
-    return refined
-
-
-def _refined_weights(rows: Rows, code: _Code, gains: PerPiece, weights: PerParent) -> PerParent:
-    """The weights for which Σ w (x − y) of a set is smallest, over entries of several parents."""
-    away = rows.parts * rows.spread(gains) - rows.wanted
-    members = np.stack([code.has(parent) for parent in range(len(away))])
-    several = members.sum(0) > 1
-    system = (away * members)[:, several]
-    _, vectors = np.linalg.eigh(system @ system.T)
-    solved = vectors[:, 0] / vectors[:, 0].sum()
-    refined: PerParent = solved if (solved > 0).all() else weights
-    return refined
-
-
-def _pair_weights(rows: Rows, scale: float) -> PerParent | None:
-    """Weights, of a sum of 1, where entries of two parents are their mean by weight: the place of
-    the merge between both is the same everywhere."""
-    n_parents = len(rows.parts)
-    equations, logs = [], []
-    for one, other in combinations(range(n_parents), 2):
-        span = scale * (rows.parts[one] - rows.parts[other])
-        usable = (rows.parts[one] * rows.parts[other] > 0) & (rows.wanted != 0) & (span != 0)
-        place = (rows.wanted[usable] - scale * rows.parts[other][usable]) / span[usable]
-        inside = place[(place > 0.01) & (place < 0.99)]
-        value, count = _spike(inside / (1 - inside), 4 * FINE_WIDTH)
-        if count >= SPIKE_ENTRIES:
-            equation = np.zeros(n_parents)
-            equation[one], equation[other] = count**0.5, -(count**0.5)
-            equations.append(equation)
-            logs.append(np.log(value) * count**0.5)
-    if np.linalg.matrix_rank(np.array(equations)) < n_parents - 1 if equations else True:
-        return None
-    solved = np.exp(np.linalg.lstsq(np.array(equations), np.array(logs), rcond=None)[0])
-    weights: PerParent = solved / solved.sum()
-    return weights
-
-
-def _set_values(
-    rows: Rows, gains: PerPiece, weights: PerParent | None
-) -> dict[tuple[int, ...], Entries]:
+def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
     """ΔW of every entry, were it made of a set of parents."""
     terms = rows.parts * rows.spread(gains)
     values: dict[tuple[int, ...], Entries] = {}
     values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):
         for members in combinations(range(len(terms)), size):
-            chosen = list(members)
-            if weights is None:
-                values[members] = terms[chosen].sum(0)
-            else:
-                values[members] = weights[chosen] @ terms[chosen] / weights[chosen].sum()
+            values[members] = terms[list(members)].sum(0)
     return values
 
 
@@ -396,8 +291,8 @@ def _decode(
     return _Code(sets, number), float((number >= 0).mean())
 
 
-def _decoded_coarse(rows: Rows, guess: PerParent) -> Reconstruction | None:
-    """Draws, in a type that keeps no exact multiples; None where rounding hides them. Entries in
+def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
+    """What entries tell, decoded into their parents'; None where rounding hides them. Entries in
     which all parents go the same way have the weights of a sum on average, whatever is elected."""
     terms = rows.parts * np.where(guess < 0, -1.0, 1.0)[:, None]
     same = (terms >= 0).all(0) | (terms <= 0).all(0)
@@ -413,16 +308,17 @@ def _decoded_coarse(rows: Rows, guess: PerParent) -> Reconstruction | None:
     gains = np.repeat(weights[:, None] / density, len(rows.pieces), axis=1)
     lengths = np.array([[piece.stop - piece.start for piece in rows.pieces]])
     rescaled = rows.spread(RESCALED / lengths**0.5 * ((1 - density) / density) ** 0.5)[0]
-    for narrower in (1.0, 0.5, 0.1, 0.0):
-        values = _set_values(rows, gains, None)
-        code, share = _decode(rows, values, GAIN_ERROR[False] + narrower * rescaled)
+    for narrower in (1.0, 0.5, 0.1, 0.0, 0.0):
+        values = _set_values(rows, gains)
+        error = GAIN_ERROR[rows.is_fine] + narrower * (0.5 if rows.is_fine else rescaled)
+        code, share = _decode(rows, values, error)
         clear = _clear(rows, values) & (code.number >= 0)
         if clear.sum() < LEAST_DECODED:
             return None
         gains = _gains_of(rows, code, clear, gains)
     wrong = rows.shifted()
-    _, chance = _decode(wrong, _set_values(wrong, gains, None), GAIN_ERROR[False])
-    return _recipe(rows, _Decoding(code, gains, clear, share, chance), None)
+    _, chance = _decode(wrong, _set_values(wrong, gains), GAIN_ERROR[rows.is_fine])
+    return _recipe(rows, _Decoding(code, gains, clear, share, chance))
 
 
 def _clear(rows: Rows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
@@ -456,9 +352,8 @@ class _Decoding:
     chance: float
 
 
-def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> Reconstruction:
-    """What the sets of entries tell of the method. `mean_weights`: where entries of several parents
-    are a mean."""
+def _recipe(rows: Rows, decoding: _Decoding) -> Reconstruction:
+    """What the sets of entries tell of the method."""
     typical = np.median(decoding.gains, axis=1)
     n_parents = len(typical)
     kept = np.stack([decoding.code.has(parent) for parent in range(n_parents)])
@@ -473,15 +368,8 @@ def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> 
     # an entry that another was elected over says nothing of whether it was kept
     counted = decoding.clear & ~(against & elects)
     separation, error = _separation(rows, kept, counted)
-    scale = round(float(typical.mean()), 5) if mean_weights is not None else 1.0
-    used = typical if mean_weights is None else mean_weights
-    if rows.is_fine and separation >= TRIMMED and elects:
-        densities = [_trimmed_density(rows, kept[i], counted, i) for i in range(n_parents)]
-        numbers = np.array(used).round(4), np.array(densities).round(2), round(scale, 3)
-        return _ties_of(rows, *numbers, normalises=mean_weights is not None)
     rates = (kept & counted).sum(1) / max(1, int(counted.sum()))
-    drawn, density = _drawn(rows, kept, counted, decoding.gains)
-    used = drawn if mean_weights is None else mean_weights
+    used, density = _drawn(rows, kept, counted, decoding.gains)
     found = Reconstruction(
         method=None,
         weights=tuple(_written(weight) for weight in used),
@@ -498,7 +386,6 @@ def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> 
         found,
         method=method,
         densities=(_written(density),) * n_parents,
-        normalises=mean_weights is not None,
         is_drawn=True,
     )
 
@@ -524,22 +411,6 @@ def _written(value: float) -> float:
     """A number that draws show, as somebody would write it."""
     short = round(float(value), 2)
     return short if abs(value - short) < DENSITY_ERROR else round(float(value), 3)
-
-
-def _trimmed_density(rows: Rows, kept: np.ndarray, counted: Chosen, parent: int) -> float:
-    """The share of entries above the threshold that best parts what was kept from what was not."""
-    above, sizes = 0.0, np.abs(rows.parts[parent])
-    for piece in rows.pieces:
-        use = counted[piece] & (sizes[piece] > 0)
-        order = np.argsort(sizes[piece][use], kind="stable")
-        is_kept = kept[piece][use][order]
-        # errors where everything from a place on is kept
-        below = np.concatenate([[0], np.cumsum(is_kept)])
-        over = np.concatenate([[0], np.cumsum(~is_kept)])
-        place = int((below + over[-1] - over).argmin())
-        least = np.append(sizes[piece][use][order], np.inf)[place]
-        above += float((sizes[piece] >= least).sum())
-    return above / len(sizes)
 
 
 def _separation(rows: Rows, kept: np.ndarray, counted: Chosen) -> tuple[float, float]:
