@@ -19,7 +19,6 @@ from .file_on_rows import Matrices, Place, Reconstruction
 from .parents import (
     MOST_CHANGED,
     SCREENED,
-    Dictionary,
     Kind,
     Parent,
     Parentage,
@@ -165,8 +164,7 @@ def find_merge(
         for place, id in enumerate(search.family.ids)
         if made and (time := created.get(id)) and time > made
     ]
-    family = Dictionary.of(search.family)
-    parentage = find_parents(search.target, family, excluded=search.excluded, later=later)
+    parentage = find_parents(search.target, search.family, excluded=search.excluded, later=later)
     merge = Merge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)

@@ -136,7 +136,6 @@ class Updates:
         floors: Expected |rounding|² of ΔW by layer.
         norms: |ΔW| by slot; 0 where unknown. `slot_floors`: |rounding|; `zeros`: the share of
             unchanged entries.
-        slot_layers: The column in `layers` of each slot.
     """
 
     ids: Sequence[str]
@@ -148,7 +147,6 @@ class Updates:
     norms: Float64[np.ndarray, "models slots"]
     slot_floors: Float64[np.ndarray, "models slots"]
     zeros: Float64[np.ndarray, "models slots"]
-    slot_layers: Sequence[int]
 
     @classmethod
     def of_family(cls, ids: Sequence[str], family: FamilyUpdates) -> Updates:
@@ -169,7 +167,6 @@ class Updates:
             norms=np.nan_to_num(family.fro_norm),
             slot_floors=slot_floors,
             zeros=np.nan_to_num(family.zero_share, nan=1.0),
-            slot_layers=slot_layers,
         )
 
     def take(self, rows: Sequence[int]) -> Updates:
@@ -178,42 +175,24 @@ class Updates:
         return replace(self, ids=[self.ids[row] for row in rows], **own)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dictionary:
-    """A family's updates, ready for searches. `whole`: pooled and layers' sketches in one block."""
-
-    updates: Updates
-    whole: Space
-    by_layer: Space
-    whole_norms: Float64[np.ndarray, "models 1"]
-    layer_norms: Float64[np.ndarray, "models layers"]
-
-    @classmethod
-    def of(cls, updates: Updates) -> Dictionary:
-        """Peak: the sketches twice."""
-        whole = Space(_features(updates)[:, None], 0.0)
-        by_layer = Space(updates.layers, float(LINEAR_LAYER_DIM))
-        return cls(updates, whole, by_layer, whole.norms(), by_layer.norms())
-
-
 def find_parents(
     target: Updates,
-    dictionary: Dictionary,
+    family: Updates,
     *,
     excluded: Sequence[int] = (),
     later: Sequence[int] = (),
 ) -> Parentage:
-    """What one update (the only row of `target`) was merged from.
+    """What one update (the only row of `target`) was merged from. Peak: the sketches twice.
 
     Args:
-        excluded: Rows of the dictionary that are the model itself.
+        excluded: Rows of the family that are the model itself.
         later: Rows of models that were made after it, as far as times are known: they are parents
             only where nothing explains it without them.
     """
-    left_out = int((~dictionary.updates.sketched).sum())
+    left_out = int((~family.sketched).sum())
     if not target.sketched[0]:
         return Parentage(kind="none", left_out=left_out)
-    search = _Search.start(target, dictionary, excluded)
+    search = _Search.start(target, family, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
         return Parentage(kind="rounding", left_out=left_out)
     allowed = search.allowed.copy()
@@ -252,22 +231,23 @@ class _Search:
     copies: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, target: Updates, dictionary: Dictionary, excluded: Sequence[int]) -> _Search:
-        family = dictionary.updates
+    def start(cls, target: Updates, family: Updates, excluded: Sequence[int]) -> _Search:
         own = target.layers[0].astype(np.float64)
         squares = (own**2).sum(1)
         # as many layers as carry the update decide how little noise their sketches have
         counted = float(squares.sum()) ** 2 / max(float((squares**2).sum()), 1e-300)
         wholes = _features(target).astype(np.float64)
-        allowed = family.sketched & (dictionary.whole_norms[:, 0] > 0)
+        whole = Space(_features(family)[:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
+        by_layer = Space(family.layers, float(LINEAR_LAYER_DIM))
+        allowed = family.sketched & (whole.norms()[:, 0] > 0)
         allowed[list(excluded)] = False
         search = cls(
             target=target,
             family=family,
-            whole=Space(dictionary.whole.updates, LINEAR_DIM + LINEAR_LAYER_DIM * counted),
-            by_layer=Space(family.layers, float(LINEAR_LAYER_DIM)),
-            whole_norms=dictionary.whole_norms,
-            layer_norms=dictionary.layer_norms,
+            whole=whole,
+            by_layer=by_layer,
+            whole_norms=whole.norms(),
+            layer_norms=by_layer.norms(),
             wholes=wholes,
             layers=own,
             energy=float((wholes**2).sum()),

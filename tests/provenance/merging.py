@@ -5,7 +5,7 @@ import torch
 
 from deltadex.indexer import DenseDelta, LinearPool, MatrixUpdate
 from deltadex.indexer.fingerprint import sketch_recipe
-from deltadex.provenance.merges.parents import Dictionary, Updates
+from deltadex.provenance.merges.parents import Updates
 from deltadex.records import Slot
 
 LAYERS, WIDTH = 3, 48
@@ -52,12 +52,7 @@ def sketched(updates, names=None, *, floor=0.0):
         norms=norms,
         slot_floors=np.full(norms.shape, floor),
         zeros=(updates == 0).double().mean((2, 3)).numpy(),
-        slot_layers=[slot.layer for slot in SLOTS],
     )
-
-
-def dictionary(updates, **options):
-    return Dictionary.of(sketched(updates, **options))
 
 
 def trimmed(updates, density):

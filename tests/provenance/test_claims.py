@@ -42,14 +42,6 @@ def test_a_card_that_names_a_copy_of_the_parent_agrees():
     assert rows["child"]["says"] == "agrees"
 
 
-def test_a_circle_is_said_and_does_not_keep_the_reader():
-    rows = claims_of({"a": "b", "b": "c", "c": "a", "d": "a"})
-
-    assert rows["a"]["circle"] == ["a", "b", "c"]
-    assert rows["b"]["note"] == "cards name each other in a circle: a → b → c → a"
-    assert "circle" not in rows["d"]
-
-
 NAMES = st.sampled_from(["a", "b", "c", "d", BASE])
 
 

@@ -9,7 +9,6 @@ from merging import (
     WIDTH,
     column,
     dare,
-    dictionary,
     random_updates,
     sketched,
     ties,
@@ -18,7 +17,7 @@ from merging import (
 from deltadex.provenance.merges.parents import find_parents
 
 MODELS = random_updates(40, kin=((5, 1), (6, 1), (7, 2), (8, 3)))
-KNOWN = dictionary(MODELS)
+KNOWN = sketched(MODELS)
 
 
 def weights_of(found):
@@ -94,7 +93,7 @@ def test_a_merge_that_was_trained_on_is_said_to_be_changed():
 
 def test_the_model_itself_and_its_copies_are_no_parents_and_equal_parents_are_listed():
     copies = torch.cat([MODELS, MODELS[[1, 30]]])
-    known = dictionary(copies)
+    known = sketched(copies)
 
     merge = find((MODELS[[1, 2]] * column(0.5, 0.5)).sum(0), known)
     itself = find(MODELS[30], known, excluded=[30])
@@ -114,11 +113,11 @@ def test_one_model_interpolated_with_the_base_is_no_fine_tune_of_it():
 def test_a_descendant_is_taken_only_where_nothing_explains_the_model_without_it():
     merged = (MODELS[[1, 2]] * column(0.5, 0.5)).sum(0)
     descendant = merged + 0.05 * random_updates(1, seed=5)[0]
-    known = dictionary(torch.cat([MODELS, descendant[None]]))
+    known = sketched(torch.cat([MODELS, descendant[None]]))
 
     assert set(weights_of(find(merged, known))) == {"m1", "m2"}
     drawn = dare(MODELS[[1, 2]], column(0.5, 0.5), 0.5)
-    known = dictionary(torch.cat([MODELS, (drawn + 0.05 * MODELS[9])[None]]))
+    known = sketched(torch.cat([MODELS, (drawn + 0.05 * MODELS[9])[None]]))
     assert set(weights_of(find(drawn, known, later=[40]))) == {"m1", "m2"}
 
 
