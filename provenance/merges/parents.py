@@ -108,7 +108,6 @@ class Parentage:
             tell a parent from its siblings.
         zeros: Share of entries of changed matrices that a method left unchanged.
         copies: Models with the same update as this one; they are no parents.
-        left_out: Number of models without a linear sketch of this recipe.
     """
 
     kind: Kind
@@ -119,7 +118,6 @@ class Parentage:
     is_complete: bool | None = False
     zeros: float = 0.0
     copies: tuple[str, ...] = ()
-    left_out: int = 0
 
     @property
     def is_related(self) -> bool:
@@ -189,18 +187,17 @@ def find_parents(
         later: Rows of models that were made after it, as far as times are known: they are parents
             only where nothing explains it without them.
     """
-    left_out = int((~family.sketched).sum())
     if not target.sketched[0]:
-        return Parentage(kind="none", left_out=left_out)
+        return Parentage(kind="none")
     search = _Search.start(target, family, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
-        return Parentage(kind="rounding", left_out=left_out)
+        return Parentage(kind="rounding")
     allowed = search.allowed.copy()
     allowed[list(later)] = False
     parentage = search.parentage(allowed)
     if len(later) and parentage.is_complete is False:
         parentage = search.parentage(search.allowed)
-    return replace(parentage, left_out=left_out)
+    return parentage
 
 
 def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"]:
