@@ -22,7 +22,6 @@ from .parents import (
     Kind,
     Parent,
     Parentage,
-    Updates,
     find_parents,
     near_rows,
 )
@@ -161,10 +160,12 @@ def find_merge(
     made = created.get(row.id) if row is not None else None
     later = [
         place
-        for place, id in enumerate(search.family.ids)
+        for place, id in enumerate(search.ids)
         if made and (time := created.get(id)) and time > made
     ]
-    parentage = find_parents(search.target, search.family, excluded=search.excluded, later=later)
+    parentage = find_parents(
+        search.target, search.family, search.ids, excluded=search.excluded, later=later
+    )
     merge = Merge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
@@ -176,22 +177,22 @@ def find_merge(
 class _Candidates:
     """The update in question and those of its family; of a large family the nearest."""
 
-    target: Updates
-    family: Updates
-    excluded: Sequence[int]
+    target: FamilyUpdates
+    family: FamilyUpdates
+    ids: Sequence[str]
+    excluded: Sequence[int] = ()
 
     @classmethod
     def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _Candidates:
         keys = view.keys
         if len(keys) > 2 * SCREENED:
-            sample = view.updates(keys[:1] if own is None else keys[own : own + 1])
+            target = view.updates(keys[:1] if own is None else keys[own : own + 1])
             if own is None and indexed is not None:
-                sample = updates_of(indexed, sample)
-            target = Updates.of_family([""], sample)
-            near = []
-            for start in range(0, len(keys), BLOCK_MODELS):
-                block = view.updates(keys[start : start + BLOCK_MODELS])
-                near.append(near_rows(target, Updates.of_family(block.keys.tolist(), block)))
+                target = updates_of(indexed, target)
+            near = [
+                near_rows(target, view.updates(keys[start : start + BLOCK_MODELS]))
+                for start in range(0, len(keys), BLOCK_MODELS)
+            ]
             scores = np.concatenate(near)
             chosen = np.sort(np.argsort(-scores, kind="stable")[:SCREENED])
             if own is not None:
@@ -199,12 +200,11 @@ class _Candidates:
             keys = keys[chosen]
         updates = view.updates(keys)
         ids = [view.ids[row] for row in np.searchsorted(view.keys, keys)]
-        family = Updates.of_family(ids, updates)
         if own is None:
             assert indexed is not None
-            return cls(Updates.of_family([""], updates_of(indexed, updates)), family, ())
+            return cls(updates_of(indexed, updates), updates, ids)
         place = int(np.searchsorted(keys, view.keys[own]))
-        return cls(family.take([place]), family, (place,))
+        return cls(updates.take([place]), updates, ids, (place,))
 
 
 def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:

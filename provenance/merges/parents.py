@@ -126,56 +126,10 @@ class Parentage:
         return bool(self.parents) and (explained >= LEAST_EXPLAINED or self.zeros >= LEAST_ZEROS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Updates:
-    """Models' updates as `find_parents` takes them; statistics are added up by layer.
-
-    Attributes:
-        floors: Expected |rounding|² of ΔW by layer.
-        norms: |ΔW| by slot; 0 where unknown. `slot_floors`: |rounding|; `zeros`: the share of
-            unchanged entries.
-    """
-
-    ids: Sequence[str]
-    sketched: Bool[np.ndarray, " models"]
-    pooled: Float32[np.ndarray, "models 1024"]
-    layers: Float32[np.ndarray, "models layers 256"]
-    layer_names: Sequence[tuple[str, int]]
-    floors: Float64[np.ndarray, "models layers"]
-    norms: Float64[np.ndarray, "models slots"]
-    slot_floors: Float64[np.ndarray, "models slots"]
-    zeros: Float64[np.ndarray, "models slots"]
-
-    @classmethod
-    def of_family(cls, ids: Sequence[str], family: FamilyUpdates) -> Updates:
-        column_of = {name: column for column, name in enumerate(family.layer_names)}
-        slot_floors = np.nan_to_num(family.noise_floor)
-        slot_layers = [column_of.get((slot.stack, slot.layer), -1) for slot in family.slots]
-        floors = np.zeros((len(ids), len(column_of)))
-        for slot, layer in enumerate(slot_layers):
-            if layer >= 0:
-                floors[:, layer] += slot_floors[:, slot] ** 2
-        return cls(
-            ids=ids,
-            sketched=family.sketched,
-            pooled=family.pooled,
-            layers=family.layers,
-            layer_names=family.layer_names,
-            floors=floors,
-            norms=np.nan_to_num(family.fro_norm),
-            slot_floors=slot_floors,
-            zeros=np.nan_to_num(family.zero_share, nan=1.0),
-        )
-
-    def take(self, rows: Sequence[int]) -> Updates:
-        arrays = ("sketched", "pooled", "layers", "floors", "norms", "slot_floors", "zeros")
-        own = {name: getattr(self, name)[rows] for name in arrays}
-        return replace(self, ids=[self.ids[row] for row in rows], **own)
-
-
 def find_parents(
-    target: Updates,
-    family: Updates,
+    target: FamilyUpdates,
+    family: FamilyUpdates,
+    ids: Sequence[str],
     *,
     excluded: Sequence[int] = (),
     later: Sequence[int] = (),
@@ -183,13 +137,14 @@ def find_parents(
     """What one update (the only row of `target`) was merged from. Peak: the sketches twice.
 
     Args:
-        excluded: Rows of the family that are the model itself.
+        ids: Of the family's models.
+        excluded: Their rows that are the model itself.
         later: Rows of models that were made after it, as far as times are known: they are parents
             only where nothing explains it without them.
     """
     if not target.sketched[0]:
         return Parentage(kind="none")
-    search = _Search.start(target, family, excluded)
+    search = _Search.start(target, family, ids, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
         return Parentage(kind="rounding")
     allowed = search.allowed.copy()
@@ -200,7 +155,7 @@ def find_parents(
     return parentage
 
 
-def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"]:
+def near_rows(target: FamilyUpdates, family: FamilyUpdates) -> Float64[np.ndarray, " models"]:
     """How much of an update each model explains alone, by pooled sketches: for screening."""
     products = family.pooled @ target.pooled[0]
     squares = np.einsum("mf,mf->m", family.pooled, family.pooled)
@@ -212,23 +167,32 @@ def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Search:
-    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer; `copies`: rows."""
+    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer,
+    `floors`: that of the family's; `copies`: rows."""
 
-    target: Updates
-    family: Updates
+    target: FamilyUpdates
+    family: FamilyUpdates
+    ids: Sequence[str]
     whole: Space
     by_layer: Space
     wholes: Float64[np.ndarray, "1 features"]
     layers: Float64[np.ndarray, "layers 256"]
     energy: float
     floor: Float64[np.ndarray, " layers"]
+    floors: Float64[np.ndarray, "models layers"]
     allowed: Bool[np.ndarray, " models"]
     whole_norms: Float64[np.ndarray, "models 1"]
     layer_norms: Float64[np.ndarray, "models layers"]
     copies: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, target: Updates, family: Updates, excluded: Sequence[int]) -> _Search:
+    def start(
+        cls,
+        target: FamilyUpdates,
+        family: FamilyUpdates,
+        ids: Sequence[str],
+        excluded: Sequence[int],
+    ) -> _Search:
         own = target.layers[0].astype(np.float64)
         squares = (own**2).sum(1)
         # as many layers as carry the update decide how little noise their sketches have
@@ -241,6 +205,8 @@ class _Search:
         search = cls(
             target=target,
             family=family,
+            ids=ids,
+            floors=family.rounding(),
             whole=whole,
             by_layer=by_layer,
             whole_norms=whole.norms(),
@@ -248,7 +214,7 @@ class _Search:
             wholes=wholes,
             layers=own,
             energy=float((wholes**2).sum()),
-            floor=target.floors[0],
+            floor=target.rounding()[0],
             allowed=allowed,
         )
         search.copies = search.equal_to(search.wholes[0], float(search.floor.sum()))
@@ -262,7 +228,7 @@ class _Search:
         distances = distances - 2 * self.whole.products(update[None])[:, 0]
         near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
         exact = self.whole.updates[near, 0].astype(np.float64) - update
-        limits = ROUNDING_ENERGY * (floor + self.family.floors[near].sum(1))
+        limits = ROUNDING_ENERGY * (floor + self.floors[near].sum(1))
         limits = np.clip(limits, LEAST_REST**2 * length, NEARLY * length)
         equal: list[int] = near[(exact**2).sum(1) <= limits].tolist()
         return equal
@@ -322,7 +288,7 @@ class _Search:
         """Whether what is left is the rounding of the model and of its weighted parents."""
         if len(fit.rows) > MOST_PARENTS:
             return False
-        floors = self.family.floors[list(fit.rows)]
+        floors = self.floors[list(fit.rows)]
         weights = np.broadcast_to(fit.weights, floors.shape)
         limit = self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
         if fit.energy > EXACT * self.energy and self._are_kin(fit.rows):
@@ -344,7 +310,7 @@ class _Search:
         return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))
 
     def _ids(self, rows: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.family.ids[row] for row in rows)
+        return tuple(self.ids[row] for row in rows)
 
     def _parents(self, fit: Combination) -> tuple[Parent, ...]:
         """The rows of a fit by falling share, each with its weights by layer where they vary."""
@@ -360,12 +326,10 @@ class _Search:
                 names = zip(self.family.layer_names, own.tolist(), used[place], strict=True)
                 layers = {name: weight for name, weight, is_used in names if is_used}
             update = self.whole.updates[row, 0].astype(np.float64)
-            equal = self.equal_to(update, float(self.family.floors[row].sum()))
+            equal = self.equal_to(update, float(self.floors[row].sum()))
             others = self._ids([other for other in equal if other != row])
             weight = float(means[place])
-            parents.append(
-                Parent(model=self.family.ids[row], weight=weight, layers=layers, equal=others)
-            )
+            parents.append(Parent(model=self.ids[row], weight=weight, layers=layers, equal=others))
         return tuple(parents)
 
     def _sum(self, fit: Combination) -> Parentage:
@@ -418,27 +382,26 @@ class _Search:
         """The share of entries, of matrices that parents change, that a method left unchanged:
         beyond those that are unchanged in all parents, or too small a change for the storage."""
         shares, counts = 0.0, 0
-        norms = self.target.norms[0]
-        changed = (self.family.norms[list(rows)] > 0).any(0) & (norms > 0)
+        changed = (self.family.fro_norm[list(rows)] > 0).any(0) & (self.target.fro_norm[0] > 0)
         for slot in np.flatnonzero(changed):
-            kept = self.family.zeros[list(rows), slot]
+            kept = np.nan_to_num(self.family.zero_share[list(rows), slot], nan=1.0)
             expected = max(float(np.prod(kept)), self._rounded_away(int(slot)))
-            seen = float(self.target.zeros[0, slot])
+            seen = float(np.nan_to_num(self.target.zero_share[0, slot], nan=1.0))
             shares += max(0.0, (seen - expected) / max(1 - expected, 1e-3))
             counts += 1
         return shares / max(counts, 1)
 
     def _rounded_away(self, slot: int) -> float:
         """The share of Gaussian changes of Gaussian weights that storage rounds to none."""
-        floor, norm = float(self.target.slot_floors[0, slot]), float(self.target.norms[0, slot])
-        if not floor or not norm:
+        floor, norm = (float(n[0, slot]) for n in (self.target.noise_floor, self.target.fro_norm))
+        if not (floor > 0 and norm > 0):
             return 0.0
         half_steps = floor / norm * math.sqrt(3) / ROUNDING_OF_HALF_STEP
         limits = half_steps * 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES)) / math.sqrt(2)
         return float(np.mean([math.erf(limit) for limit in limits]))
 
 
-def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
+def _features(updates: FamilyUpdates) -> Float32[np.ndarray, "models features"]:
     """Pooled and layers' sketches, by how much each says of ⟨ΔW, ΔW'⟩: its numbers."""
     n_models, n_layers = updates.layers.shape[:2]
     share = LINEAR_DIM / (LINEAR_DIM + LINEAR_LAYER_DIM * n_layers)

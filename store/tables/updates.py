@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +42,19 @@ class FamilyUpdates:
     relative_norm: Float64[np.ndarray, "models slots"]
     zero_share: Float64[np.ndarray, "models slots"]
     stable_rank: Float64[np.ndarray, "models slots"]
+
+    def take(self, rows: Sequence[int]) -> FamilyUpdates:
+        arrays = ("keys", "sketched", "pooled", "layers", *SLOT_NUMBERS)
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
+    def rounding(self) -> Float64[np.ndarray, "models layers"]:
+        """Expected |rounding|² of ΔW by layer."""
+        noise = np.square(np.nan_to_num(self.noise_floor))
+        by_layer = np.zeros((len(self.keys), len(self.layer_names)))
+        for column, name in enumerate(self.layer_names):
+            own = [at for at, slot in enumerate(self.slots) if (slot.stack, slot.layer) == name]
+            by_layer[:, column] = noise[:, own].sum(axis=1)
+        return by_layer
 
 
 def fetch_updates(
