@@ -300,8 +300,7 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
         trace.notes.append(trace.not_compared)
         return
-    matrices = {matrix.tensor for matrix in subject.model.matrices}
-    trace.changes += compared.without(matrices).in_words()
+    trace.changes += compared
     if compared:
         trace.verdict = "transformed"
 
