@@ -233,88 +233,62 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
 
 
 def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
+    """The merge with its recipe as the rows of its weights show it, where they do."""
+    found = merge.parentage
+    family = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
     try:
         sample = RowSample.of_base(catalog, merge.base)
         base, merged = sample.of_the_base(), sample.read(source)
+        read = [_readable(parent, sample, family) for parent in found.parents]
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
-    rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
+    named, weights = [parent for parent, _ in read], [parent.weight for parent in found.parents]
     places = setting_places(sample.modules)
-    return Proof(merge, sample, base, merged, rows, places=places).proven()
+    proof = reconstruct(base, merged, [rows for _, rows in read], weights, places=places)
+    if proof is None:
+        return merge
+    rows = {parent.model: family[parent.model] for parent in named}
+    sources = {id: str(source_of(row)) for id, row in rows.items()}
+    opened = sample.base
+    return replace(
+        merge,
+        parentage=_agreed(found, named, proof, next(slot.stack for slot, _ in base)),
+        proof=proof,
+        sources={merge.base: str(opened.folder or opened.name)} | sources,
+        adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
+        modules=sample.modules,
+        dtype=next(iter(merged.values())).dtype,
+        unequal=_unequal(sample, list(sources.values())),
+    )
 
 
-@dataclass(slots=True)
-class Proof:
-    """The rows of a model, its base and possible parents, each read once."""
+def _readable(
+    parent: Parent, sample: RowSample, family: Mapping[str, ModelRow]
+) -> tuple[Parent, Matrices]:
+    """The parent under the first of its names whose files can be read, and its rows."""
+    reasons = []
+    names = (parent.model, *parent.equal)
+    for name in names:
+        source = source_of(family[name]) if name in family else None
+        try:
+            if source is None:
+                raise ModelError("not-found", "its files are not there")
+            others = tuple(other for other in names if other != name)
+            return replace(parent, model=name, equal=others), sample.read(source)
+        except (BaseError, ModelError, RequestError) as err:
+            reasons.append(f"{name}: {err}")
+    raise RequestError(reasons[0])
 
-    merge: Merge
-    sample: RowSample
-    base: Matrices
-    merged: Matrices
-    rows_of: Mapping[str, ModelRow]
-    read: dict[str, Matrices | None] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-    places: Mapping[Key, Place] | None = None
 
-    def matrices(self, id: str) -> Matrices | None:
-        """A parent's rows; None where its files cannot be read, for a reason that is kept."""
-        if id not in self.read:
-            self.read[id] = None
-            row = self.rows_of.get(id)
-            source = None if row is None else source_of(row)
-            try:
-                if source is None:
-                    raise ModelError("not-found", "its files are not there")
-                self.read[id] = self.sample.read(source)
-            except (BaseError, ModelError, RequestError) as err:
-                self.reasons.append(f"{id}: {err}")
-        return self.read[id]
-
-    def proven(self) -> Merge:
-        """The merge with its recipe as the rows show it, where they do."""
-        found, notes = self.merge.parentage, self.merge.notes
-        named = [self._readable(parent) for parent in found.parents]
-        proof = None
-        if any(self.matrices(parent.model) is None for parent in named):
-            notes = (*notes, f"not proven by its weights: {self.reasons[0]}")
-        else:
-            proof = self._reconstruct(named)
-        rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
-        opened = self.sample.base
-        stack = next(slot.stack for slot, _ in self.base)
-        return replace(
-            self.merge,
-            parentage=found if proof is None else _agreed(found, named, proof, stack),
-            proof=proof,
-            notes=notes,
-            sources={self.merge.base: str(opened.folder or opened.name)}
-            | {id: source_of(row) or id for id, row in rows.items()},
-            adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
-            modules=self.sample.modules,
-            dtype=next(iter(self.merged.values())).dtype,
-            unequal=self._unequal([source for row in rows.values() if (source := source_of(row))]),
-        )
-
-    def _unequal(self, sources: Sequence[str]) -> tuple[str, ...]:
-        """Tensors that the parents, or the base and a parent, have in different shapes."""
-        refs = self.sample.base.weights().checkpoint.tensors
-        found: dict[str, set[tuple[int, ...]]] = {}
-        of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
-        for shapes in (of_base, *(self.sample.shapes.get(source, {}) for source in sources)):
-            for name, shape in shapes.items():
-                found.setdefault(name, set()).add(shape)
-        return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
-
-    def _readable(self, parent: Parent) -> Parent:
-        """The parent under the first of its names whose files can be read."""
-        names = (parent.model, *parent.equal)
-        name = next((name for name in names if self.matrices(name) is not None), parent.model)
-        return replace(parent, model=name, equal=tuple(n for n in names if n != name))
-
-    def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
-        rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
-        weights = [parent.weight for parent in parents]
-        return reconstruct(self.base, self.merged, rows, weights, places=self.places)
+def _unequal(sample: RowSample, sources: Sequence[str]) -> tuple[str, ...]:
+    """Tensors that the parents, or the base and a parent, have in different shapes."""
+    refs = sample.base.weights().checkpoint.tensors
+    found: dict[str, set[tuple[int, ...]]] = {}
+    of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
+    for shapes in (of_base, *(sample.shapes.get(source, {}) for source in sources)):
+        for name, shape in shapes.items():
+            found.setdefault(name, set()).add(shape)
+    return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
 
 
 def _agreed(

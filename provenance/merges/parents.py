@@ -206,7 +206,7 @@ class _Search:
             target=target,
             family=family,
             ids=ids,
-            floors=family.rounding(),
+            floors=family.by_layer(family.noise_floor**2),
             whole=whole,
             by_layer=by_layer,
             whole_norms=whole.norms(),
@@ -214,7 +214,7 @@ class _Search:
             wholes=wholes,
             layers=own,
             energy=float((wholes**2).sum()),
-            floor=target.rounding()[0],
+            floor=target.by_layer(target.noise_floor**2)[0],
             allowed=allowed,
         )
         search.copies = search.equal_to(search.wholes[0], float(search.floor.sum()))

@@ -47,14 +47,15 @@ class FamilyUpdates:
         arrays = ("keys", "sketched", "pooled", "layers", *SLOT_NUMBERS)
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
-    def rounding(self) -> Float64[np.ndarray, "models layers"]:
-        """Expected |rounding|² of ΔW by layer."""
-        noise = np.square(np.nan_to_num(self.noise_floor))
-        by_layer = np.zeros((len(self.keys), len(self.layer_names)))
+    def by_layer(
+        self, numbers: Float64[np.ndarray, "models slots"]
+    ) -> Float64[np.ndarray, "models layers"]:
+        """Sums over the slots of each layer, without those of no number."""
+        sums = np.zeros((len(self.keys), len(self.layer_names)))
         for column, name in enumerate(self.layer_names):
             own = [at for at, slot in enumerate(self.slots) if (slot.stack, slot.layer) == name]
-            by_layer[:, column] = noise[:, own].sum(axis=1)
-        return by_layer
+            sums[:, column] = np.nansum(numbers[:, own], axis=1)
+        return sums
 
 
 def fetch_updates(

@@ -293,15 +293,10 @@ def rotate_residual(model: Model, *, seed: int = 6) -> Model:
 
 
 def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
-    """All matrices' entries shuffled: each `row` by itself, each `column`, or the `whole` matrix;
-    `row-order` and `column-order` move whole rows and columns. Vectors stay."""
+    """All matrices' entries shuffled, or `row-order`, `column-order`: whole rows or columns."""
     generator = torch.Generator().manual_seed(seed)
 
     def shuffled(matrix: torch.Tensor) -> torch.Tensor:
-        if by == "column":
-            return matrix.gather(0, torch.rand(matrix.shape, generator=generator).argsort(0))
-        if by == "row":
-            return matrix.gather(1, torch.rand(matrix.shape, generator=generator).argsort(1))
         if by == "row-order":
             return matrix[torch.randperm(len(matrix), generator=generator)]
         if by == "column-order":
@@ -376,21 +371,15 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def decoys(base: Model, fresh: Model, twin: Model) -> dict[str, Model]:
-    """Models of the base's config that hold none of its layers. `fresh`: a fresh initialisation
-    with short training; `twin`: another seed's training, as long as there is one."""
+def decoys(base: Model, fresh: Model) -> dict[str, Model]:
+    """Models of the base's config that hold none of its layers; `fresh`: of another seed."""
     return {
         "fresh": fresh,
-        "twin": twin,
         "embeddings-on-fresh": embeddings_on(fresh, base),
-        "embeddings-on-twin": embeddings_on(twin, base),
         "shuffled-whole": shuffle(base, by="whole"),
-        "shuffled-rows": shuffle(base, by="row"),
-        "shuffled-columns": shuffle(base, by="column"),
         "shuffled-row-order": shuffle(base, by="row-order"),
         "shuffled-column-order": shuffle(base, by="column-order"),
         "embeddings-on-row-order": embeddings_on(shuffle(base, by="row-order"), base),
         "embeddings-on-column-order": embeddings_on(shuffle(base, by="column-order"), base),
-        "embeddings-on-shuffled": embeddings_on(shuffle(base, by="whole"), base),
         "fresh+residual": permute_residual(embeddings_on(fresh, base)),
     }
