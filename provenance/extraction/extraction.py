@@ -156,7 +156,7 @@ class Extraction:
 
     def tensors(self, ranks: Mapping[Key, int]) -> dict[str, torch.Tensor]:
         """The tensors of the file, for modules of these ranks, each at least 1."""
-        tensors = {}
+        tensors: dict[str, torch.Tensor] = {}
         bias = self.bias_of(ranks)
         for key, rank in ranks.items():
             path = f"{PREFIX}{self.module_of[key]}"

@@ -53,12 +53,12 @@ def _models(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
     parents, method = merge.parentage.parents, merge.parentage.method
     weights = [_number(parent.weight) for parent in parents]
     if method == "slerp":
-        models = [{"model": source} for source in _sources(merge)[:-1]]
-        return {"models": models, "parameters": {"t": weights[1]}}
+        named = [{"model": source} for source in _sources(merge)[:-1]]
+        return {"models": named, "parameters": {"t": weights[1]}}
     models = _weighted(merge, proof, weights)
-    rest = round(1 - sum(parent.weight for parent in parents), SAME_DIGITS)
-    if method == "linear" and rest:
-        models.append({"model": _sources(merge)[-1], "parameters": {"weight": rest}})
+    rest = 1 - sum(parent.weight for parent in parents)
+    if method == "linear" and round(rest, SAME_DIGITS):
+        models.append({"model": _sources(merge)[-1], "parameters": {"weight": _number(rest)}})
     return {"models": models}
 
 
