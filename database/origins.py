@@ -32,8 +32,7 @@ class Trace(Question):
 
     Returns:
         A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,
-        `reconstructed_share`; and a row for each pair of layers. Of a merge by `passthrough` each
-        parent has `slices`: pairs of layers, of the model and of the parent.
+        `reconstructed_share`; and a row for each pair of layers.
 
     Raises:
         UnknownModel: there is no such model.

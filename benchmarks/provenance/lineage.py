@@ -9,9 +9,9 @@
 small network in memory; `score` compares the lineage with what is known, with times and without,
 beside two rivals on the same sketches: the minimum spanning tree of distances, whose edges lead
 away from the base, and Edmonds' tree of distances with the direction from the shorter update to the
-longer one, as MoTHer has it from another measure of training. `fit` prints the coefficients of
-`provenance/lineage/odds.py`. A model counts as right if all its parents are, and no other is named;
-of two equal models either may be the parent, and without times either may be the copy.
+longer one, as MoTHer has it from another measure of training. `fit` writes the weights of
+`provenance/lineage/odds.json` anew. A model counts as right if all its parents are, and no other is
+named; of two equal models either may be the parent, and without times either may be the copy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pickle
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from deltadex.provenance.lineage.descent import Neighbourhood, Updates, compare_
 from deltadex.provenance.lineage.edges import BASE, Edge, infer_edges
 from deltadex.provenance.lineage.forms import Forms
 from deltadex.provenance.lineage.lineage import choose_linear_recipe
-from deltadex.provenance.lineage.odds import features_of
+from deltadex.provenance.lineage.odds import FITTED, features_of
 from deltadex.provenance.lineage.repeats import find_repeat
 from deltadex.provenance.lineage.touched import Touched
 
@@ -328,7 +329,8 @@ def fit_weights(choices: Sequence[Choice]) -> dict[str, float]:
 
 
 def fit(trees: Sequence[Tree]) -> None:
-    """Print the weights of all trees; before, how well those of four fifths choose in the rest."""
+    """Write the weights of all trees; before, print how well those of four fifths choose in the
+    rest."""
     choices = [choice for tree in trees for choice in read_choices(tree)]
     names = sorted({choice.tree for choice in choices})
     right, given = [], []
@@ -348,8 +350,15 @@ def fit(trees: Sequence[Tree]) -> None:
         if inside.any():
             mean, share = np.array(given)[inside].mean(), np.array(right)[inside].mean()
             print(f"   {mean:.2f} → {share:.2f} ({inside.sum()})")
-    for name, weight in fit_weights(choices).items():
-        print(f'    "{name}": {weight:.3f},')
+    weights = fit_weights(choices)
+    features = [{**row, "weight": round(weights[row["name"]], 3)} for row in FITTED["features"]]
+    fitted = {
+        "command": "python -m benchmarks.provenance.lineage fit " + " ".join(names),
+        "families": f"{len(names)} trees, {len(choices)} choices",
+        "date": datetime.now(UTC).date().isoformat(),
+        "features": features,
+    }
+    Path(odds.__file__).with_suffix(".json").write_text(json.dumps(fitted, indent=1) + "\n")
 
 
 def main() -> None:

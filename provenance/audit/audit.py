@@ -20,7 +20,15 @@ import numpy as np
 
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import EQUAL_MATRICES, BaseName, base_key, name_some, names_of_base, resolve_base
+from ...indexer import (
+    EQUAL_MATRICES,
+    BaseName,
+    base_key,
+    name_layers,
+    name_some,
+    names_of_base,
+    resolve_base,
+)
 from ...results import JsonRecord, count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates
@@ -48,13 +56,10 @@ PAIRS_AT_ONCE = 1024
 SAME_NORMS, MANY_SLOTS = 1e-5, 0.9
 """Two bases whose matrices' norms |W| differ by so little in this share of the slots are copies."""
 
-LEAST_FAMILY = 12
-"""Models of a kind from which on one can stand out."""
+LEAST_SHARED = 12
+"""Matrices that two bases must have both, to be compared."""
 
 OUTLIER_Z = 5.0
-
-LENGTH = 0
-"""The measure of outliers that few models tell, too."""
 
 LEAST_LENGTHS, LEAST_SPREAD = 5, math.log(8.0) / OUTLIER_Z
 """Models of a kind whose lengths are compared; and the least standard deviation of log lengths: one
@@ -64,13 +69,8 @@ CONCENTRATED, FEW_MATRICES = 0.9, 16
 """Share of |ΔW|² that no more than one in so many matrices hold, for a concentrated update; of
 fewer matrices nothing is said."""
 
-SIDE = 0.9
-"""The quantile that tells how far a family reaches to each side: a group of a tenth of it is no
-outlier."""
-
 RANK_ONE = 1.5
 """Stable rank up to which an update is of one direction."""
-
 
 USUAL_SHARE = 0.1
 """Share of a family from which on a name that its models give is one of the base's."""
@@ -264,7 +264,7 @@ def find_base_copies(families: Sequence[AuditedFamily]) -> Iterator[Finding]:
         for first, theirs in enumerate(known[:later]):
             shared = [s for s in own if np.isfinite(own[s]) and np.isfinite(theirs.get(s, np.nan))]
             same = [s for s in shared if abs(own[s] / theirs[s] - 1.0) <= SAME_NORMS]
-            if len(shared) >= LEAST_FAMILY and len(same) >= MANY_SLOTS * len(shared):
+            if len(shared) >= LEAST_SHARED and len(same) >= MANY_SLOTS * len(shared):
                 base, twin = families[later].base, families[first].base
                 detail = (
                     f"this base is a copy of {twin}: the norms of {len(same)} of {len(shared)} "
@@ -292,7 +292,7 @@ def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterato
     moving = set(slots) - still
     layers = sorted({slot.layer for slot in slots} - {slot.layer for slot in moving})
     if layers:
-        yield f"{name}{_spans('layer', layers)} equal{'s' * (len(layers) == 1)} the base's"
+        yield f"{name}{name_layers(layers)} equal{'s' * (len(layers) == 1)} the base's"
     rest = {slot for slot in still.intersection(slots) if slot.layer not in layers}
     roles = sorted({slot.role for slot in rest} - {slot.role for slot in moving})
     if roles:
@@ -303,19 +303,6 @@ def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterato
         more = "more " if layers or roles else ""
         noun = "matrix equals" if n_left == 1 else "matrices equal"
         yield f"{n_left} {more}{name}{noun} the base's"
-
-
-def _spans(noun: str, numbers: Sequence[int]) -> str:
-    """`layers 0 to 2 and 5`."""
-    ends: list[list[int]] = []
-    for number in numbers:
-        if ends and number == ends[-1][1] + 1:
-            ends[-1][1] = number
-        else:
-            ends.append([number, number])
-    texts = [f"{a}" if a == b else f"{a} to {b}" for a, b in ends]
-    listed = " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
-    return f"{noun}{'s' * (len(numbers) > 1)} {listed}"
 
 
 def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
@@ -334,47 +321,25 @@ def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
 
 
 def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
-    """Models whose update is unlike the family's: by length, stable rank, role or depth.
-
-    z is a distance from the median in standard deviations, robust: the larger of what the median
-    absolute deviation and the `SIDE` quantile on that side say, with what the number of models
-    leaves uncertain of it. Of models of a kind with `LEAST_FAMILY` others.
-    """
-    is_full = family.is_full
-    measures = _measures(family)
-    for rows in (np.flatnonzero(is_full), np.flatnonzero(~is_full)):
-        farthest: dict[int, tuple[float, str]] = {}
-        for number, (says, numbers, least) in enumerate(measures):
-            own = numbers[rows]
-            middle = float(_column_medians(own[:, None])[0])
-            z = robust_z(own)
-            if number == LENGTH:
-                z = np.where(np.abs(z) >= OUTLIER_Z, z, lone_z(own))
-            z = np.where(np.abs(own - middle) >= least, z, 0.0)
-            for place in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
-                row, distance = int(rows[place]), float(z[place])
-                if abs(distance) > abs(farthest.get(row, (0.0, ""))[0]):
-                    farthest[row] = (distance, says(float(own[place]), middle))
-        for row, (distance, detail) in sorted(farthest.items()):
-            others = f" of {count(len(rows), 'full fine-tune' if is_full[row] else 'adapter')}"
-            yield family.finding(row, "outlier", detail + others, distance)
+    """Models whose update is far longer or shorter than those of their kind."""
+    squares = np.nansum(np.square(family.updates.fro_norm), axis=1)
+    lengths = np.full(len(squares), np.nan)
+    lengths[squares > 0] = np.log(squares[squares > 0]) / 2.0
+    for rows, kind in (
+        (np.flatnonzero(family.is_full), "full fine-tune"),
+        (np.flatnonzero(~family.is_full), "adapter"),
+    ):
+        own = lengths[rows]
+        z, middle = length_z(own), float(_column_medians(own[:, None])[0])
+        for place in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
+            detail = (
+                f"its update is {math.exp(own[place] - middle):.3g} times as long as the median "
+                f"of {count(len(rows), kind)}"
+            )
+            yield family.finding(int(rows[place]), "outlier", detail, float(z[place]))
 
 
-def robust_z(numbers: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
-    """Standard deviations above the median; 0 of what is not known, or where hardly any differ."""
-    known = numbers[np.isfinite(numbers)]
-    if len(known) < LEAST_FAMILY:
-        return np.zeros_like(numbers)
-    middle, low, high = np.quantile(known, [0.5, 1.0 - SIDE, SIDE])
-    spread = 1.4826 * float(np.median(np.abs(known - middle)))
-    # of a normal law the quantile is 1.2816 deviations out; the spread is known to 1.17 / √n
-    reach = np.where(numbers >= middle, high - middle, middle - low) / 1.2816
-    scale = np.maximum(reach, spread) * (1.0 + 1.64 * 1.17 / math.sqrt(len(known)))
-    floor = 1e-3 * max(1.0, abs(float(middle)))
-    return np.asarray(np.nan_to_num((numbers - middle) / np.maximum(scale, floor)))
-
-
-def lone_z(lengths: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
+def length_z(lengths: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " models"]:
     """Standard deviations of log lengths from their median, by the median absolute deviation; 0 of
     fewer than `LEAST_LENGTHS`, and of one of a group: where more than a tenth of the models, and
     another one, are half as far or farther on its side."""
@@ -383,6 +348,7 @@ def lone_z(lengths: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " mod
         return np.zeros_like(lengths)
     middle = float(np.median(known))
     spread = 1.4826 * float(np.median(np.abs(known - middle)))
+    # the spread is known to 1.17 / √n
     scale = max(LEAST_SPREAD, spread * (1.0 + 1.64 * 1.17 / math.sqrt(len(known))))
     z = np.nan_to_num((lengths - middle) / scale)
     for row in np.flatnonzero(np.abs(z) >= OUTLIER_Z).tolist():
@@ -390,48 +356,6 @@ def lone_z(lengths: Float64[np.ndarray, " models"]) -> Float64[np.ndarray, " mod
         if beside > max(1, USUAL_SHARE * len(known)):
             z[row] = 0.0
     return np.asarray(z)
-
-
-_Measure = tuple[Callable[[float, float], str], Float64[np.ndarray, " models"], float]
-
-
-def _measures(family: AuditedFamily) -> list[_Measure]:
-    """What outliers are sought in: a sentence of a number and the median, each model's number, and
-    the least difference that is worth a sentence. Roles and depth are not compared of models with
-    frozen parts, which have their own finding."""
-    updates, changed = family.updates, family.changed
-    energy = np.square(np.nan_to_num(updates.fro_norm))
-    total = np.where(energy.sum(axis=1) > 0, energy.sum(axis=1), np.nan)
-    with np.errstate(divide="ignore"):
-        ranks = np.log(np.where(changed & (updates.stable_rank > 0), updates.stable_rank, np.nan))
-    is_frozen = family.is_full & ((updates.fro_norm <= 0.0).any(axis=1))
-    moving = np.where(is_frozen, np.nan, total)
-    roles = np.array([slot.role for slot in updates.slots])
-    layers = np.array([slot.layer for slot in updates.slots], dtype=np.float64)
-
-    def by_role(names: str, wanted: Sequence[str]) -> _Measure:
-        def says(share: float, middle: float) -> str:
-            return f"{share:.0%} of its update is in {names}, against {middle:.0%} in the median"
-
-        return says, energy[:, np.isin(roles, wanted)].sum(axis=1) / moving, 0.1
-
-    def longer(own: float, middle: float) -> str:
-        return f"its update is {math.exp(own - middle):.3g} times as long as the median"
-
-    def ranked(own: float, middle: float) -> str:
-        own, middle = math.exp(own), math.exp(middle)
-        return f"its matrices have a stable rank of {own:.3g}, against {middle:.3g} in the median"
-
-    def deep(own: float, middle: float) -> str:
-        return f"its update lies around layer {own:.1f}, against {middle:.1f} in the median"
-
-    return [  # the first is `LENGTH`
-        (longer, np.log(total) / 2.0, math.log(2.0)),
-        (ranked, _column_medians(ranks.T), math.log(2.0)),
-        by_role("q, k and v", ("q", "k", "v", "qkv")),
-        by_role("the feed-forward matrices", ("up", "gate", "down")),
-        (deep, (energy @ layers) / moving, 0.1 * (1.0 + float(layers.max(initial=0.0)))),
-    ]
 
 
 def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:

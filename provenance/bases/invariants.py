@@ -218,7 +218,7 @@ def _parts_to_read(model: ModelRows, kind: str, layer: int, n_kept: int) -> Sequ
         return ()
     if kind == NEURONS:
         return range(min(block.parts, -(-HITS * block.parts // n_kept)))
-    return (block.parts - 1,) if kind in ("v", "o") else (0,)
+    return (block.parts - 1,) if kind == "v" else (0,)
 
 
 def _make_table(

@@ -1,7 +1,6 @@
 """Some rows of an opened model, by the part of a layer that they belong to.
 
-Rows are vectors of the residual stream: of q, k, v and of the feed-forward input as stored, or, in
-models that store matrices in × out, of what o and the feed-forward output write.
+Rows of q, k, v and of the feed-forward input, as stored, are vectors of the residual stream.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ...indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, rea
 
 Matrix = Float32[np.ndarray, "_rows _cols"]
 
-HEAD_KINDS = ("q", "k", "v", "o")
-NEURON_KINDS, NEURONS = ("up", "gate", "down"), "neurons"
+HEAD_KINDS = ("q", "k", "v")
+NEURON_KINDS, NEURONS = ("up", "gate"), "neurons"
 """Matrices with a row for each neuron, and the kind that the first of them which is there is."""
 
 _ATTENTION_GAINS = ("input_layernorm", "ln_1", "attention_norm")
@@ -73,13 +72,11 @@ class ModelRows:
         blocks: dict[str, dict[int, Block]] = {}
         for placement in sorted(self._stack, key=lambda p: p.part):
             kind = placement.slot.role
-            writes = kind in ("o", "down")
-            rows, width = placement.shape[::-1] if writes else placement.shape
-            if width != self.width or writes != placement.transposed:
+            if placement.shape[1] != self.width or placement.transposed:
                 continue
-            if kind in (*HEAD_KINDS, *NEURON_KINDS) and not (writes and placement.rows):
-                parts = self._parts(kind, rows)
-                block = Block(placement, parts, rows // parts)
+            if kind in (*HEAD_KINDS, *NEURON_KINDS):
+                parts = self._parts(kind, placement.shape[0])
+                block = Block(placement, parts, placement.shape[0] // parts)
                 blocks.setdefault(kind, {}).setdefault(placement.slot.layer, block)
         neurons = [blocks.pop(kind) for kind in NEURON_KINDS if kind in blocks]
         return blocks | ({NEURONS: neurons[0]} if neurons else {})
@@ -88,7 +85,7 @@ class ModelRows:
         if kind in NEURON_KINDS:
             return rows
         attention = read_attention_config(self.config)
-        heads = attention.n_heads if kind in ("q", "o") else attention.n_kv_heads
+        heads = attention.n_heads if kind == "q" else attention.n_kv_heads
         heads = heads or attention.n_heads or 1
         return heads if rows % heads == 0 else 1
 
@@ -112,8 +109,7 @@ class ModelRows:
         """What the norm before a block multiplies its input by; 1 where there is none."""
         tensor, number = self.blocks[kind][layer].placement.tensor, f".{layer}."
         start = tensor[: tensor.index(number) + len(number)]
-        norms = _ATTENTION_GAINS if kind in ("q", "k", "v") else _FEED_FORWARD_GAINS
-        for norm in norms if kind not in ("o", "down") else ():
+        for norm in _ATTENTION_GAINS if kind in HEAD_KINDS else _FEED_FORWARD_GAINS:
             ref = self.checkpoint.tensors.get(f"{start}{norm}.weight")
             if ref is not None and ref.shape == (self.width,):
                 gain: Float32[np.ndarray, " width"] = self.read([(ref.name, 0)])[0]

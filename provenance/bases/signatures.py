@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Of the form of a signature; another one is made anew."""
 
-MOST_BYTES = 2_000_000
-
 
 @dataclass(frozen=True, eq=False)
 class BaseSignature:

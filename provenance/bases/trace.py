@@ -47,7 +47,6 @@ from .changes import (
 )
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
-from .passthrough import describe_sources, find_layer_sources
 from .signatures import BaseSignature, KnownBase, closest, known_bases
 from .whole import OTHERS, NotCompared, compare_with_folder
 
@@ -301,8 +300,7 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
         trace.notes.append(trace.not_compared)
         return
-    matrices = {matrix.tensor for matrix in subject.model.matrices}
-    trace.changes += compared.without(matrices).in_words()
+    trace.changes += compared
     if compared:
         trace.verdict = "transformed"
 
@@ -336,23 +334,13 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
 
 
-def add_layer_sources(subject: Subject, trace: Trace) -> None:
-    """The models that whole layers were taken from, where there are more or fewer than the base's,
-    or in another order."""
+def say_layers(subject: Subject, trace: Trace) -> None:
+    """Say of layers in another number or order that they may be several models'."""
     found = subject.maps.get(trace.base or "")
-    if trace.base is None or found is None or trace.verdict != "transformed":
+    if trace.verdict != "transformed" or found is None or is_copy(found.pairs):
         return
-    if not describe_layers(found) or is_copy(found.pairs):
-        return
-    bases = {base.base: base.samples for base in subject.bases}
-    sources = find_layer_sources(subject.catalog, subject.model, found, bases, trace.base)
-    trace.merge, parents, is_complete = describe_sources(sources)
-    trace.copies = sources.copies
-    if len(parents) > 1:
-        trace.verdict, trace.method, trace.parents = "merge", "passthrough", parents
-        trace.complete = is_complete
-    elif parents:
-        trace.related = parents
+    if describe_layers(found):
+        trace.merge = "whether they are layers of several models was not looked for"
 
 
 def _named(bases: Sequence[str], claims: Sequence[str]) -> list[str]:
@@ -414,7 +402,7 @@ STAGES: tuple[Stage, ...] = (
     check_unread,
     compare_others,
     check_claims,
-    add_layer_sources,
+    say_layers,
     add_parents,
 )
 

@@ -5,39 +5,26 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 from ...errors import ModelError, RequestError
-from ...indexer import Key, OpenUpdate, Placement, blocks_of
-from .low_rank import FactorSpool, ModuleUpdate, deal_out
+from ...indexer import Key, OpenUpdate, Placement
+from .low_rank import FactorCollector, deal_out
 from .other_tensors import (
     OtherTensors,
     architecture,
     compare_others,
-    finite,
     name_in_memory,
     saved_modules,
 )
-from .peft_folder import (
-    CARD,
-    CODES,
-    DTYPES,
-    PREFIX,
-    SETTINGS,
-    WEIGHTS,
-    Entry,
-    folder_bytes,
-    header,
-    new_folder,
-    settings,
-    write_weights,
-)
+from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
 
 Track = Callable[..., Iterator[object]]
 
@@ -46,8 +33,8 @@ MATRIX_BYTES = 1 << 30
 
 DEFAULT_RANK = 16
 
-PATTERN_BYTES = 64
-"""What a module adds at most to the settings, beside its name twice, where its rank is its own."""
+SMALL_BYTES, NAMED_BYTES = 4096, 256
+"""Of card and settings, and of what is said of one tensor beside its name four times, at most."""
 
 _TASKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (r"(ForSequenceClassification)$", "SEQ_CLS", ("classifier", "score")),
@@ -80,7 +67,7 @@ class Extraction:
 
     update: OpenUpdate
     others: OtherTensors
-    spool: FactorSpool
+    factors: FactorCollector
     dtype: torch.dtype
 
     @cached_property
@@ -167,66 +154,62 @@ class Extraction:
             notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
         return notes
 
-    def entries(self, ranks: Mapping[Key, int]) -> Iterator[Entry]:
+    def tensors(self, ranks: Mapping[Key, int]) -> dict[str, torch.Tensor]:
         """The tensors of the file, for modules of these ranks, each at least 1."""
-        size, code = self.dtype.itemsize, CODES[self.dtype]
-        known = self.spool.updates
+        tensors: dict[str, torch.Tensor] = {}
         bias = self.bias_of(ranks)
         for key, rank in ranks.items():
             path = f"{PREFIX}{self.module_of[key]}"
-            n_out, n_in = self.shapes[key]
-            for name, shape, which in (("A", (rank, n_in), 0), ("B", (n_out, rank), 1)):
-                blocks = partial(self._factor, known.get(key), rank, which)
-                n_bytes = size * math.prod(shape)
-                yield Entry(f"{path}.lora_{name}.weight", code, shape, n_bytes, blocks)
+            a, b, _ = self.factors.updates[key].factors(rank, self.dtype)
+            tensors |= {f"{path}.lora_A.weight": a, f"{path}.lora_B.weight": b}
             if bias == "lora":
-                blocks = partial(self._addend, f"{self.module_of[key]}.bias")
-                yield Entry(f"{path}.lora_B.bias", "F32", (n_out,), 4 * n_out, blocks)
+                tensors[f"{path}.lora_B.bias"] = self._addend(f"{self.module_of[key]}.bias")
         targets = {self.module_of[key] for key in ranks}
         for name in sorted(self.biases) if bias == "all" else ():
             module = name.removesuffix(".bias")
             owner = f"{module}.base_layer" if module in targets else module
-            yield self._stored(f"{PREFIX}{owner}.bias", name)
+            tensors[f"{PREFIX}{owner}.bias"] = self._stored(name)
+        return tensors | {f"{PREFIX}{name}": self._stored(name) for name in self._whole()}
+
+    def _whole(self) -> Iterable[str]:
+        """The parameters that are saved whole, but biases of layer modules."""
         inside = tuple(f"{module}." for module in self.saved)
         for name in sorted(self.others.stored):
             is_alone = "." not in name and name in self.others.changed
             if is_alone or (inside and name.startswith(inside)):
-                yield self._stored(f"{PREFIX}{name}", name)
+                yield name
 
     @cached_property
     def shapes(self) -> dict[Key, tuple[int, int]]:
         return {p.key: p.shape for p in self.update.placed.placements}
 
-    def size(self, ranks: Mapping[Key, int]) -> int:
-        """Bytes of the folder."""
-        entries = list(self.entries(ranks))
-        small = len(header(entries)) + len(self.settings(ranks)) + len(self.card(0.0))
-        return small + sum(entry.size for entry in entries)
+    def fixed_bytes(self) -> int:
+        """Of the folder without factors, at most."""
+        refs = self.update.checkpoint.tensors
+        whole = [*self._whole(), *self.biases]
+        values = sum(
+            ref.stop - ref.start for ref in (refs[self.others.stored[name]] for name in whole)
+        )
+        # biases are float32 where they are addends, one for each module
+        values += 4 * sum(n_out for n_out, _ in self.shapes.values()) if self.biases else 0
+        names = [*whole, *self.module_of.values()]
+        small = SMALL_BYTES + sum(len(note) for note in self.notes)
+        return values + small + sum(NAMED_BYTES + 4 * len(name) for name in names)
 
     def _path(self, placement: Placement) -> str:
         name = name_in_memory(placement.tensor, self.update.member.config)
         return name.removesuffix(".weight")
 
-    def _factor(self, update: ModuleUpdate | None, rank: int, which: int) -> Iterator[torch.Tensor]:
-        assert update is not None
-        a, b, _ = self.spool.factors(update, rank, self.dtype)
-        yield (a, b)[which]
-
-    def _addend(self, name: str) -> Iterator[torch.Tensor]:
+    def _addend(self, name: str) -> torch.Tensor:
         base = self.update.weights.checkpoint
-        ours = self.update.checkpoint.read(self.others.stored[name])
-        addend = ours.float() - base.read(self.others.in_base[name]).float()
-        yield from finite(iter([addend]), name)
+        return self._stored(name).float() - base.read(self.others.in_base[name]).float()
 
-    def _stored(self, written: str, name: str) -> Entry:
-        tensor = self.others.stored[name]
-        ref = self.update.checkpoint.tensors[tensor]
-
-        def blocks() -> Iterator[torch.Tensor]:
-            stored = blocks_of(self.update.checkpoint, tensor)
-            return finite(stored, name) if ref.dtype in CODES.values() else stored
-
-        return Entry(written, ref.dtype, ref.shape, ref.stop - ref.start, blocks)
+    def _stored(self, name: str) -> torch.Tensor:
+        """A parameter; a `ModelError` for one with NaN or infinity."""
+        stored = self.update.checkpoint.read(self.others.stored[name])
+        if not bool(stored.isfinite().all()):
+            raise ModelError("non-finite", f"tensor {name!r} holds NaN or infinity")
+        return stored.clone()
 
 
 def extract_adapter(
@@ -251,27 +234,25 @@ def extract_adapter(
         ModelError: what is wrong with the model.
         StoreFull: the system refuses to write.
 
-    Peak: `MATRIX_BYTES` of matrices or the largest one, their factors, a block of any other tensor.
+    Peak: the adapter, and `MATRIX_BYTES` of matrices or the largest one.
     """
     with new_folder(target, replaces=replaces) as partial_folder:
         others = compare_others(update)
-        scratch = partial_folder / "factors"
-        with scratch.open("w+b") as file:
-            extraction = Extraction(update, others, FactorSpool(file), DTYPES[dtype])
-            ranks = _measured(extraction, rank, budget, track)
-            known = extraction.spool.updates.values()
-            if not ranks:
-                if not others.changed:
-                    line = "every tensor equals the base's; there is nothing to extract"
-                    raise ModelError("no-update", line)
-                # PEFT wants a target: the smallest, with factors of zeros
-                ranks = {min(known, key=lambda known: sum(known.shape)).key: 1}
-            write_weights(partial_folder / WEIGHTS, extraction.entries(ranks))
-            slots, error = _errors(extraction, ranks)
-        scratch.unlink()
+        extraction = Extraction(update, others, FactorCollector(), DTYPES[dtype])
+        ranks = _measured(extraction, rank, budget, track)
+        if not ranks:
+            if not others.changed:
+                line = "every tensor equals the base's; there is nothing to extract"
+                raise ModelError("no-update", line)
+            # PEFT wants a target: the smallest, with factors of zeros
+            known = extraction.factors.updates.values()
+            ranks = {min(known, key=lambda known: sum(known.shape)).key: 1}
+        tensors = extraction.tensors(ranks)
+        save_file(tensors, partial_folder / WEIGHTS, metadata={"format": "pt"})
+        slots, error = _errors(extraction, ranks)
         (partial_folder / SETTINGS).write_bytes(extraction.settings(ranks))
         (partial_folder / CARD).write_bytes(extraction.card(error))
-        n_bytes = folder_bytes(partial_folder)
+        n_bytes = sum(path.stat().st_size for path in partial_folder.iterdir())
     return {
         "model": update.member.record.id,
         "base": update.base.name,
@@ -290,21 +271,21 @@ def extract_adapter(
 def _measured(
     extraction: Extraction, rank: int | None, budget: int | None, track: Track | None
 ) -> dict[Key, int]:
-    """Ranks of the modules that get some, in the model's order, with their factors in the spool."""
-    spool, shapes = extraction.spool, extraction.shapes
+    """Ranks of the modules that get some, in the model's order, once their factors are known."""
+    factors, shapes = extraction.factors, extraction.shapes
     keys = list(extraction.module_of)
     if not keys:
         line = f"the module {extraction.saved[0]!r} changed, and holds every layer"
         raise ModelError("unknown-targets", f"{line}: there is nothing that LoRA could target")
     if budget is None:
-        spool.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
+        factors.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
         _collect(extraction, set(keys), track)
-        return {key: len(spool.updates[key].sigma) for key in keys if spool.updates[key].norm > 0}
+        return {
+            key: len(factors.updates[key].sigma) for key in keys if factors.updates[key].norm > 0
+        }
     width = extraction.dtype.itemsize
     full = {key: min(shapes[key]) for key in keys}
-    factor_bytes = sum(width * full[key] * sum(shapes[key]) for key in keys)
-    patterns = sum(2 * len(path) + PATTERN_BYTES for path in extraction.module_of.values())
-    fixed = extraction.size(full) - factor_bytes + patterns
+    fixed = extraction.fixed_bytes()
     left = budget - fixed
     cheapest = min(width * sum(shapes[key]) for key in keys)
     if left < cheapest:
@@ -315,26 +296,26 @@ def _measured(
     limits = {key: min(full[key], left // (width * sum(shapes[key]))) for key in keys}
     even = left // sum(width * sum(shape) for shape in map(shapes.__getitem__, keys))
     # one also where it does not fit: the error of all counts what is left out
-    spool.ranks = {key: max(1, min(limit, 2 * even + 8)) for key, limit in limits.items()}
+    factors.ranks = {key: max(1, min(limit, 2 * even + 8)) for key, limit in limits.items()}
     wanted = set(keys)
     while wanted:
         _collect(extraction, wanted, track)
-        ranks = deal_out([spool.updates[key] for key in keys], left, width)
-        wanted = {key for key in spool.saturated(ranks) if spool.ranks[key] < limits[key]}
-        doubled = {key: min(limits[key], 2 * spool.ranks[key]) for key in wanted}
-        spool.ranks = {**spool.ranks, **doubled}
+        ranks = deal_out([factors.updates[key] for key in keys], left, width)
+        wanted = {key for key in factors.saturated(ranks) if factors.ranks[key] < limits[key]}
+        doubled = {key: min(limits[key], 2 * factors.ranks[key]) for key in wanted}
+        factors.ranks = {**factors.ranks, **doubled}
     return {key: rank for key, rank in ranks.items() if rank}
 
 
 def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> None:
-    """Factors of these modules into the spool; a `ModelError` for experts that changed."""
+    """Collect the factors of these modules; a `ModelError` for experts that changed."""
     if track is not None:
-        extraction.spool.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
-    extraction.update.collect(extraction.spool, keys)
-    for _ in extraction.spool.ticks:
+        extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
+    extraction.update.collect(extraction.factors, keys)
+    for _ in extraction.factors.ticks:
         pass
     tensors = {p.key: p.tensor for p in extraction.update.placed.placements}
-    for known in extraction.spool.updates.values():
+    for known in extraction.factors.updates.values():
         if known.norm > 0 and "expert." in known.key[1]:
             line = f"{tensors[known.key]!r} changed: experts of a mixture are no modules that LoRA"
             raise ModelError("unknown-targets", f"{line} of PEFT can target in transformers 5")
@@ -344,11 +325,11 @@ def _errors(extraction: Extraction, ranks: Mapping[Key, int]) -> tuple[list[dict
     """Rank and relative error of every module that changed, and the error of all of them."""
     slots, left, whole = [], 0.0, 0.0
     for key in extraction.module_of:
-        known = extraction.spool.updates.get(key)
+        known = extraction.factors.updates.get(key)
         if known is None or known.norm == 0:
             continue
         rank = ranks.get(key, 0)
-        rounding = extraction.spool.factors(known, rank, extraction.dtype)[2] if rank else 0.0
+        rounding = known.factors(rank, extraction.dtype)[2] if rank else 0.0
         energy = known.energy_left(rank) + rounding
         left, whole = left + energy, whole + known.norm**2
         slots.append(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from io import BufferedRandom
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -32,7 +30,7 @@ class ModuleUpdate:
         norm: |ΔW|, Frobenius; 0 where it is an exact zero.
         sigma: The leading singular values, descending.
         rest: |ΔW − UΣVᵀ| with all of `sigma`, measured on the difference itself.
-        place: Where in the spool the factors begin.
+        rows: Of each rank U√Σ and √ΣVᵀ side by side, (rank, out + in).
     """
 
     key: Key
@@ -40,69 +38,60 @@ class ModuleUpdate:
     norm: float = 0.0
     sigma: Float64[np.ndarray, " rank"] = field(default_factory=lambda: np.zeros(0), compare=False)
     rest: float = 0.0
-    place: int = 0
+    rows: torch.Tensor = field(default_factory=lambda: torch.zeros(0), compare=False)
 
     def energy_left(self, rank: int) -> float:
         """|ΔW − UΣVᵀ|² with the first `rank` of the factors. A sum of squares: UᵀΔW = ΣVᵀ, so the
         rest and every term are orthogonal."""
         return self.rest**2 + float(np.square(self.sigma[rank:]).sum())
 
-
-@dataclass(slots=True)
-class FactorSpool:
-    """Collects factors into a scratch file: B = U√Σ and A = √ΣVᵀ, a row for each rank, float32, so
-    that memory holds those of the matrices at work alone. `ranks`: how many are wanted of each;
-    `ticks`: one is taken with every matrix, to show progress."""
-
-    file: BufferedRandom
-    ranks: Mapping[Key, int] = field(default_factory=dict)
-    ticks: Iterator[object] = field(default_factory=lambda: iter(()))
-    updates: dict[Key, ModuleUpdate] = field(default_factory=dict)
-
-    def measure(self, update: MatrixUpdate) -> tuple[ModuleUpdate, torch.Tensor | None]:
-        key, delta = (update.slot, update.part), update.delta
-        if not isinstance(delta, DenseDelta):
-            return ModuleUpdate(key=key, shape=update.shape), None
-        rank = min(self.ranks[key], *update.shape)
-        factors = leading_factors(delta, rank)
-        root = factors.sigma.sqrt()
-        rows = torch.cat([factors.u * root, factors.v * root]).T.contiguous()  # (rank, out + in)
-        known = ModuleUpdate(
-            key=key,
-            shape=update.shape,
-            norm=delta.norm,
-            sigma=factors.sigma.double().numpy(),
-            rest=_left_out(delta.matrix, rows),
-        )
-        return known, rows
-
-    def take(self, measured: tuple[ModuleUpdate, torch.Tensor | None]) -> None:
-        known, rows = measured
-        if rows is not None:
-            place = self.file.seek(0, os.SEEK_END)
-            self.file.write(rows.numpy().data)
-            known = replace(known, place=place)
-        self.updates[known.key] = known
-        next(self.ticks, None)
-
-    def factors(
-        self, update: ModuleUpdate, rank: int, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor, float]:
+    def factors(self, rank: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, float]:
         """A (rank, in) and B (out, rank) as they are written, and |rounding|² of their product;
         ranks that ΔW does not have are zeros."""
-        rows = torch.zeros(rank, sum(update.shape))
-        known = rows[: len(update.sigma)]
-        if len(known):
-            self.file.seek(update.place)
-            self.file.readinto(known.numpy().data.cast("B"))
-        left, right = rows[:, : update.shape[0]], rows[:, update.shape[0] :]
-        a, b = right.to(dtype).contiguous(), left.T.to(dtype).contiguous()
+        rows = torch.zeros(rank, sum(self.shape))
+        if len(self.rows):
+            rows[: len(self.sigma)] = self.rows[:rank]
+        left, right = rows[:, : self.shape[0]], rows[:, self.shape[0] :]
+        a, b = (
+            right.to(dtype).clone(),
+            left.T.to(dtype).clone(memory_format=torch.contiguous_format),
+        )
         if dtype == torch.float32:
             return a, b, 0.0
         rounding = LowRankDelta(
             torch.cat([b.float(), left.T], dim=1), torch.cat([a.float(), -right])
         )
         return a, b, rounding.norm**2
+
+
+@dataclass(slots=True)
+class FactorCollector:
+    """Collects the factors of matrices. `ranks`: how many are wanted of each; `ticks`: one is taken
+    with every matrix, to show progress."""
+
+    ranks: Mapping[Key, int] = field(default_factory=dict)
+    ticks: Iterator[object] = field(default_factory=lambda: iter(()))
+    updates: dict[Key, ModuleUpdate] = field(default_factory=dict)
+
+    def measure(self, update: MatrixUpdate) -> ModuleUpdate:
+        key, delta = (update.slot, update.part), update.delta
+        if not isinstance(delta, DenseDelta):
+            return ModuleUpdate(key=key, shape=update.shape)
+        factors = leading_factors(delta, min(self.ranks[key], *update.shape))
+        root = factors.sigma.sqrt()
+        rows = torch.cat([factors.u * root, factors.v * root]).T.contiguous()
+        return ModuleUpdate(
+            key=key,
+            shape=update.shape,
+            norm=delta.norm,
+            sigma=factors.sigma.double().numpy(),
+            rest=_left_out(delta.matrix, rows),
+            rows=rows,
+        )
+
+    def take(self, measured: ModuleUpdate) -> None:
+        self.updates[measured.key] = measured
+        next(self.ticks, None)
 
     def saturated(self, ranks: Mapping[Key, int]) -> set[Key]:
         """The modules that were given every rank that was computed of them."""

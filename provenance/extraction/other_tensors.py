@@ -7,9 +7,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import torch
-
-from ...errors import ModelError
 from ...indexer import Checkpoint, OpenUpdate, are_equal
 
 _BUFFER = re.compile(r"(^|\.)(masked_bias|inv_freq|position_ids|token_type_ids|attn\.bias)$")
@@ -150,14 +147,6 @@ def starts_of(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
     yield from (theirs + name[len(ours) :] for ours, theirs in starts if name.startswith(ours))
     yield name
-
-
-def finite(blocks: Iterator[torch.Tensor], name: str) -> Iterator[torch.Tensor]:
-    """The blocks of a tensor that is written; a `ModelError` for one with NaN or infinity."""
-    for block in blocks:
-        if not bool(block.isfinite().all()):
-            raise ModelError("non-finite", f"tensor {name!r} holds NaN or infinity")
-        yield block
 
 
 def saved_modules(

@@ -1,19 +1,18 @@
-"""An adapter's folder as PEFT loads it: settings, tensors by name, a card; written whole."""
+"""An adapter's folder as PEFT loads it: its settings, and a folder that is written whole."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ...errors import RequestError, StoreFull
 from ...store import abandoned
@@ -24,46 +23,6 @@ PREFIX = "base_model.model."
 """What PEFT puts before the names of the model that it wraps."""
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-CODES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
-
-Blocks = Callable[[], Iterable[torch.Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One tensor of the file; `blocks` gives its values, some rows at a time."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size: int
-    blocks: Blocks
-
-
-def header(entries: Iterable[Entry]) -> bytes:
-    """The beginning of a safetensors file that holds these tensors in this order."""
-    listed: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for entry in entries:
-        offsets = [end, end + entry.size]
-        listed[entry.name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": offsets}
-        end += entry.size
-    text = json.dumps(listed, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def write_weights(path: Path, entries: Iterable[Entry]) -> None:
-    """Write the tensors one after the other. Peak: one block."""
-    entries = list(entries)
-    with path.open("wb") as file:
-        file.write(header(entries))
-        for entry in entries:
-            start = file.tell()
-            for block in entry.blocks():
-                file.write(block.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-            if file.tell() - start != entry.size:
-                raise RequestError(f"{entry.name}: {file.tell() - start} of {entry.size} bytes")
 
 
 def settings(
@@ -107,10 +66,6 @@ def settings(
     }
 
 
-def folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
 @contextmanager
 def new_folder(target: Path, *, replaces: bool) -> Iterator[Path]:
     """A folder to write, which is `target` once the block ended well, and gone if not. `replaces`:
@@ -146,6 +101,8 @@ def new_folder(target: Path, *, replaces: bool) -> Iterator[Path]:
 def _refused(target: Path) -> Iterator[None]:
     try:
         yield
+    except SafetensorError as err:
+        raise StoreFull(f"{target}: {err}; nothing was written") from err
     except OSError as err:
         reason = os.strerror(err.errno) if err.errno else str(err)
         more = "; nothing was written" if err.errno in (errno.ENOSPC, errno.EDQUOT) else ""

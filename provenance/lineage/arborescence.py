@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from ...arrays import Bool, Float64, Int64
 
@@ -20,10 +22,9 @@ def best_arborescence(
     """
     best = _best_edges(heads, weights, n_nodes)
     above = np.append(tails[best], n_nodes)
-    on_cycle = _on_cycles(above)
+    component, on_cycle = _contracted(above)
     if not on_cycle.any():
         return best
-    component = _contracted(above, on_cycle)
     n_left = int(component.max())  # the root's number, which is the last
     gains = weights - np.where(on_cycle[heads], weights[best[heads]], 0.0)
     stays = np.flatnonzero(component[tails] != component[heads])
@@ -44,32 +45,16 @@ def _best_edges(
     return best
 
 
-def _on_cycles(above: Int64[np.ndarray, " nodes"]) -> Bool[np.ndarray, " nodes"]:
-    """Which nodes are their own forebears; the last is the root, which is above itself."""
-    far = above.copy()
-    far[-1] = len(above) - 1
-    for _ in range(len(above).bit_length()):
-        far = far[far]
-    on_cycle = np.zeros(len(above), dtype=np.bool_)
-    on_cycle[far] = True
-    on_cycle[-1] = False
-    return on_cycle
-
-
 def _contracted(
-    above: Int64[np.ndarray, " nodes"], on_cycle: Bool[np.ndarray, " nodes"]
-) -> Int64[np.ndarray, " nodes"]:
-    """The node that each becomes: those of a cycle one; the root is the last."""
-    first = np.arange(len(above))
-    for start in np.flatnonzero(on_cycle).tolist():
-        node = above[start]
-        while node != start and first[node] == node and node > start:
-            node = above[node]
-        if node == start:  # `start` is the smallest of its cycle
-            node = above[start]
-            while node != start:
-                first[node] = start
-                node = above[node]
-    _, component = np.unique(first, return_inverse=True)
-    numbers: Int64[np.ndarray, " nodes"] = component.astype(np.int64)
-    return numbers
+    above: Int64[np.ndarray, " nodes"],
+) -> tuple[Int64[np.ndarray, " nodes"], Bool[np.ndarray, " nodes"]]:
+    """The node that each becomes, those of a cycle one, the root the last; and which nodes are on a
+    cycle."""
+    n_nodes = len(above)
+    edges = (np.ones(n_nodes - 1), (above[:-1], np.arange(n_nodes - 1)))
+    graph = csr_array(edges, shape=(n_nodes, n_nodes))
+    _, labels = connected_components(graph, connection="strong")
+    on_cycle: Bool[np.ndarray, " nodes"] = np.bincount(labels)[labels] > 1
+    labels[-1] = n_nodes
+    component: Int64[np.ndarray, " nodes"] = np.unique(labels, return_inverse=True)[1]
+    return component.astype(np.int64), on_cycle

@@ -28,21 +28,13 @@ def read_claims(
     by_key: dict[str, list[str]] = {}
     for model in named:
         by_key.setdefault(BaseName.of(model).last, []).append(model)
-    claimed = {}
     rows = []
     for model in sorted(named):
         card = named[model]
         if card is None:
             continue
         target = _resolve(card, model, base, named, by_key)
-        if target is not None:
-            claimed[model] = target
         rows.append(_row(model, card, target, base, parents[model], equal))
-    for circle in _circles(claimed):
-        for model in circle:
-            row = next(row for row in rows if row["model"] == model)
-            row["circle"] = circle
-            row["note"] = f"cards name each other in a circle: {' → '.join([*circle, circle[0]])}"
     return rows
 
 
@@ -86,18 +78,3 @@ def _row(
     else:
         says, note = "other", f"card says {target}; weights say fine-tune of {shown}"
     return {"model": model, "card": card, "weights": list(parents), "says": says, "note": note}
-
-
-def _circles(claimed: Mapping[str, str]) -> list[list[str]]:
-    """Models that name each other in a circle of at least two, each circle once."""
-    circles, seen = [], set[str]()
-    for start in sorted(claimed):
-        way: dict[str, int] = {}
-        node: str | None = start
-        while node is not None and node not in seen and node not in way:
-            way[node] = len(way)
-            node = claimed.get(node)
-        if node in way and len(way) - way[node] > 1:
-            circles.append(list(way)[way[node] :])
-        seen.update(way)
-    return circles

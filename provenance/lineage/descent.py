@@ -68,10 +68,7 @@ class Updates:
     def of_family(cls, updates: FamilyUpdates) -> Updates:
         norms = np.nan_to_num(updates.fro_norm)
         noise = np.nan_to_num(updates.noise_floor) * (norms > 0)
-        squares = np.zeros((len(norms), len(updates.layer_names)))
-        for column, name in enumerate(updates.layer_names):
-            own = [at for at, slot in enumerate(updates.slots) if (slot.stack, slot.layer) == name]
-            squares[:, column] = (norms[:, own] ** 2).sum(1)
+        squares = updates.by_layer(updates.fro_norm**2)
         return cls(updates.pooled, updates.layers, squares, (noise**2).sum(1), norms)
 
     def __len__(self) -> int:

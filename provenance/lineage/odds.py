@@ -1,12 +1,16 @@
 """How likely each candidate is a model's parent, against the base: a conditional logit.
 
 The log-odds of a candidate are a weighted sum of piecewise linear functions of a pair's numbers;
-those of the base are 0. Weights were fitted by `python -m benchmarks.provenance.lineage fit` to
-trees of a small network and some of all-MiniLM-L6-v2 (docs/lineage.md says which, and how far the
-probabilities hold on others).
+those of the base are 0. `odds.json` has the functions, the weights, and what they were fitted to
+(docs/lineage.md says how far the probabilities hold on others).
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -30,44 +34,9 @@ FORWARD, ALIKE = 0.3, 0.95
 TOLERANCE_S = 3600.0
 """Difference of two times from which one is later."""
 
-WEIGHTS = {
-    "one": 4.867,
-    "nearer": -0.460,
-    "a little further": -4.402,
-    "further": 0.131,
-    "nearer than unlike": 0.035,
-    "a little further than unlike": -0.328,
-    "further than unlike": 0.208,
-    "unexplained": 1.624,
-    "explained": 0.686,
-    "backward": 1.639,
-    "excess to half": 0.150,
-    "excess to one": 4.040,
-    "excess beyond": -0.276,
-    "against": 0.736,
-    "along": -6.406,
-    "layers": 1.387,
-    "private backward": 0.061,
-    "private excess": -0.374,
-    "private beyond": -0.774,
-    "private against": 2.957,
-    "private along": -1.753,
-    "short step": -1.138,
-    "long step": -0.373,
-    "short private step": -0.061,
-    "private": 1.140,
-    "private z": 0.160,
-    "large private z": -0.094,
-    "lost": -5.437,
-    "shared": 2.901,
-    "unlike": 6.498,
-    "cosine": 2.343,
-    "high cosine": -12.831,
-    "alike, beyond": -0.284,
-    "alike, excess": -0.821,
-    "alike, private": 1.742,
-}  # fmt: skip
-"""Log-odds for each unit of a feature."""
+FITTED: Mapping[str, Any] = json.loads(files(__package__).joinpath("odds.json").read_text("utf-8"))
+"""`features`: each a number `of` a pair, limited to `from` … `to`, `times` what tells how far it
+counts, with the log-odds of a unit (`weight`); `command`, `families` and `date` of the fit."""
 
 
 def features_of(
@@ -80,50 +49,32 @@ def features_of(
         in_time: Whether a candidate is not known to be later than the child.
     """
     is_forward = (pairs.excess >= FORWARD) & in_time
-    further = _further(distances, is_forward)
-    further_of_unlike = _further(distances, is_forward & (pairs.cosine < ALIKE))
-    step = np.log(pairs.step + 1e-3)
-    private_step = np.log(pairs.private_step + 1e-3)
-    explained = 1 - pairs.share_left
     reliable = pairs.private_share / (pairs.private_share + 0.05)
-    alike = np.clip((pairs.cosine - 0.85) / 0.15, 0, 1)
-    clip = np.clip
-    return {
-        "one": np.ones_like(step),
-        "nearer": clip(further, -2, 0),
-        "a little further": clip(further, 0, 0.5),
-        "further": clip(further, 0.5, 3),
-        "nearer than unlike": clip(further_of_unlike, -2, 0),
-        "a little further than unlike": clip(further_of_unlike, 0, 0.5),
-        "further than unlike": clip(further_of_unlike, 0.5, 3),
-        "unexplained": clip(explained, -1, 0),
-        "explained": clip(explained, 0, 1),
-        "backward": clip(pairs.excess, -1, 0),
-        "excess to half": clip(pairs.excess, 0, 0.5),
-        "excess to one": clip(pairs.excess, 0.5, 1),
-        "excess beyond": clip(pairs.excess - 1.3, 0, 3),
-        "against": clip(pairs.along, -0.5, 0),
-        "along": clip(pairs.along, 0, 0.5),
-        "layers": clip(pairs.layers, -1, 1),
-        "private backward": clip(pairs.private_excess, -1, 0) * reliable,
-        "private excess": clip(pairs.private_excess, 0, 1) * reliable,
-        "private beyond": clip(pairs.private_excess - 1.3, 0, 3) * reliable,
-        "private against": clip(pairs.private_along, -0.5, 0) * reliable,
-        "private along": clip(pairs.private_along, 0, 0.5) * reliable,
-        "short step": clip(step, -3, 0),
-        "long step": clip(step, 0, 2.5),
-        "short private step": clip(private_step, -3, 0),
+    numbers = {
+        "one": np.ones_like(pairs.step),
+        "further": _further(distances, is_forward),
+        "further of unlike": _further(distances, is_forward & (pairs.cosine < ALIKE)),
+        "explained": 1 - pairs.share_left,
+        "excess": pairs.excess,
+        "beyond": pairs.excess - 1.3,
+        "along": pairs.along,
+        "layers": pairs.layers,
         "private": reliable,
-        "private z": clip(pairs.private_z, -4, 4) * reliable,
-        "large private z": clip(pairs.private_z, 4, 16) * reliable,
-        "lost": clip(10 * pairs.lost, 0, 1),
-        "shared": clip(20 * pairs.shared, 0, 1),
-        "unlike": clip(pairs.cosine, 0, 0.2),
-        "cosine": clip(pairs.cosine, 0.2, 0.9),
-        "high cosine": clip(pairs.cosine, 0.9, 1),
-        "alike, beyond": alike * clip(pairs.excess - 1.3, 0, 2),
-        "alike, excess": alike * clip(pairs.excess, -1, 1),
-        "alike, private": alike * clip(pairs.private_excess, -1, 1) * reliable,
+        "private excess": pairs.private_excess,
+        "private beyond": pairs.private_excess - 1.3,
+        "private along": pairs.private_along,
+        "private z": pairs.private_z,
+        "step": np.log(pairs.step + 1e-3),
+        "private step": np.log(pairs.private_step + 1e-3),
+        "lost": 10 * pairs.lost,
+        "shared": 20 * pairs.shared,
+        "cosine": pairs.cosine,
+        "alike": np.clip((pairs.cosine - 0.85) / 0.15, 0, 1),
+    }
+    return {
+        row["name"]: np.clip(numbers[row["of"]], row["from"], row["to"])
+        * np.prod([numbers[name] for name in row["times"]], axis=0)
+        for row in FITTED["features"]
     }
 
 
@@ -151,6 +102,6 @@ def pair_log_odds(
     log_odds: Float64[np.ndarray, " near"] = np.select(
         [later_by_s > TOLERANCE_S, later_by_s < -TOLERANCE_S], [LATER, EARLIER], 0.0
     )
-    for name, numbers in features.items():
-        log_odds = log_odds + WEIGHTS[name] * numbers
+    for row in FITTED["features"]:
+        log_odds = log_odds + row["weight"] * features[row["name"]]
     return log_odds

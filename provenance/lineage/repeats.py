@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import nnls
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from ...arrays import Float64, Int64
 from .descent import Neighbourhood, Updates
@@ -57,24 +59,18 @@ def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
     """The first row of those with an equal update, for each row."""
     squares = updates.squares.sum(1)
     order = np.argsort(squares, kind="stable")
-    first = np.arange(len(squares))
+    pairs = [np.empty((2, 0), dtype=np.int64)]
     for step in range(1, COMPARED_IN_A_ROW + 1):
         smaller, larger = order[:-step], order[step:]
         near = np.sqrt(squares[larger]) <= (1 + EQUAL) * np.sqrt(squares[smaller])
-        for a, b in zip(smaller[near].tolist(), larger[near].tolist(), strict=True):
-            apart = updates.pooled[a].astype(np.float64) - updates.pooled[b]
-            if apart @ apart <= EQUAL**2 * squares[b]:
-                low, high = sorted((_first(first, a), _first(first, b)))
-                first[high] = low
-    while (first != first[first]).any():
-        first = first[first]
+        apart = updates.pooled[smaller[near]].astype(np.float64) - updates.pooled[larger[near]]
+        is_equal = (apart**2).sum(1) <= EQUAL**2 * squares[larger[near]]
+        pairs.append(np.stack([smaller[near][is_equal], larger[near][is_equal]]))
+    ends = np.concatenate(pairs, axis=1)
+    graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(len(order), len(order)))
+    _, groups = connected_components(graph, directed=False)
+    first: Int64[np.ndarray, " models"] = np.unique(groups, return_index=True)[1][groups]
     return first
-
-
-def _first(first: Int64[np.ndarray, " models"], row: int) -> int:
-    while first[row] != row:
-        row = int(first[row])
-    return row
 
 
 def find_repeat(updates: Updates, near: Neighbourhood) -> Repeat | None:

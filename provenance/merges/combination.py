@@ -115,12 +115,6 @@ class Pursuit:
                 break
         return self.fit(chosen)
 
-    def next_best(self, rows: Sequence[int], number: int) -> list[int]:
-        """The updates that each explain most of what these leave, the best first."""
-        gains = self._gains(self._remainder(rows), rows)
-        order = np.argsort(-gains, kind="stable")[:number]
-        return [int(row) for row in order if gains[row] > 0]
-
     def fit(self, rows: Sequence[int]) -> Combination:
         """Least squares by block, in float64; unless `signed`, those whose weights over all blocks
         are negative are left out."""

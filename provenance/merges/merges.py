@@ -19,27 +19,19 @@ from .file_on_rows import Matrices, Place, Reconstruction
 from .parents import (
     MOST_CHANGED,
     SCREENED,
-    Dictionary,
     Kind,
     Parent,
     Parentage,
-    Updates,
     find_parents,
     near_rows,
 )
-from .reconstruction import MOST_DECODED, further_parent, reconstruct
+from .reconstruction import reconstruct
 
 BLOCK_MODELS = 8192
-
-MOST_READ = 48
-"""Candidates whose rows are read, where sketches' parents prove nothing."""
 
 HUB = "hub"
 
 ATTENTION = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
-
-MOST_TRIED = 4
-"""Further models that are taken for parents in the rows, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +160,12 @@ def find_merge(
     made = created.get(row.id) if row is not None else None
     later = [
         place
-        for place, id in enumerate(search.family.ids)
+        for place, id in enumerate(search.ids)
         if made and (time := created.get(id)) and time > made
     ]
-    family = Dictionary.of(search.family)
-    parentage = find_parents(search.target, family, excluded=search.excluded, later=later)
+    parentage = find_parents(
+        search.target, search.family, search.ids, excluded=search.excluded, later=later
+    )
     merge = Merge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
@@ -184,22 +177,22 @@ def find_merge(
 class _Candidates:
     """The update in question and those of its family; of a large family the nearest."""
 
-    target: Updates
-    family: Updates
-    excluded: Sequence[int]
+    target: FamilyUpdates
+    family: FamilyUpdates
+    ids: Sequence[str]
+    excluded: Sequence[int] = ()
 
     @classmethod
     def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _Candidates:
         keys = view.keys
         if len(keys) > 2 * SCREENED:
-            sample = view.updates(keys[:1] if own is None else keys[own : own + 1])
+            target = view.updates(keys[:1] if own is None else keys[own : own + 1])
             if own is None and indexed is not None:
-                sample = updates_of(indexed, sample)
-            target = Updates.of_family([""], sample)
-            near = []
-            for start in range(0, len(keys), BLOCK_MODELS):
-                block = view.updates(keys[start : start + BLOCK_MODELS])
-                near.append(near_rows(target, Updates.of_family(block.keys.tolist(), block)))
+                target = updates_of(indexed, target)
+            near = [
+                near_rows(target, view.updates(keys[start : start + BLOCK_MODELS]))
+                for start in range(0, len(keys), BLOCK_MODELS)
+            ]
             scores = np.concatenate(near)
             chosen = np.sort(np.argsort(-scores, kind="stable")[:SCREENED])
             if own is not None:
@@ -207,12 +200,11 @@ class _Candidates:
             keys = keys[chosen]
         updates = view.updates(keys)
         ids = [view.ids[row] for row in np.searchsorted(view.keys, keys)]
-        family = Updates.of_family(ids, updates)
         if own is None:
             assert indexed is not None
-            return cls(Updates.of_family([""], updates_of(indexed, updates)), family, ())
+            return cls(updates_of(indexed, updates), updates, ids)
         place = int(np.searchsorted(keys, view.keys[own]))
-        return cls(family.take([place]), family, (place,))
+        return cls(updates.take([place]), updates, ids, (place,))
 
 
 def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
@@ -241,122 +233,62 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
 
 
 def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
+    """The merge with its recipe as the rows of its weights show it, where they do."""
+    found = merge.parentage
+    family = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
     try:
         sample = RowSample.of_base(catalog, merge.base)
         base, merged = sample.of_the_base(), sample.read(source)
+        read = [_readable(parent, sample, family) for parent in found.parents]
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(f"not proven by its weights: {err}",))
-    rows = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}
+    named, weights = [parent for parent, _ in read], [parent.weight for parent in found.parents]
     places = setting_places(sample.modules)
-    return Proof(merge, sample, base, merged, rows, places=places).proven()
+    proof = reconstruct(base, merged, [rows for _, rows in read], weights, places=places)
+    if proof is None:
+        return merge
+    rows = {parent.model: family[parent.model] for parent in named}
+    sources = {id: str(source_of(row)) for id, row in rows.items()}
+    opened = sample.base
+    return replace(
+        merge,
+        parentage=_agreed(found, named, proof, next(slot.stack for slot, _ in base)),
+        proof=proof,
+        sources={merge.base: str(opened.folder or opened.name)} | sources,
+        adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
+        modules=sample.modules,
+        dtype=next(iter(merged.values())).dtype,
+        unequal=_unequal(sample, list(sources.values())),
+    )
 
 
-@dataclass(slots=True)
-class Proof:
-    """The rows of a model, its base and possible parents, each read once."""
+def _readable(
+    parent: Parent, sample: RowSample, family: Mapping[str, ModelRow]
+) -> tuple[Parent, Matrices]:
+    """The parent under the first of its names whose files can be read, and its rows."""
+    reasons = []
+    names = (parent.model, *parent.equal)
+    for name in names:
+        source = source_of(family[name]) if name in family else None
+        try:
+            if source is None:
+                raise ModelError("not-found", "its files are not there")
+            others = tuple(other for other in names if other != name)
+            return replace(parent, model=name, equal=others), sample.read(source)
+        except (BaseError, ModelError, RequestError) as err:
+            reasons.append(f"{name}: {err}")
+    raise RequestError(reasons[0])
 
-    merge: Merge
-    sample: RowSample
-    base: Matrices
-    merged: Matrices
-    rows_of: Mapping[str, ModelRow]
-    read: dict[str, Matrices | None] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-    places: Mapping[Key, Place] | None = None
 
-    def matrices(self, id: str) -> Matrices | None:
-        """A parent's rows; None where its files cannot be read, for a reason that is kept."""
-        if id not in self.read:
-            self.read[id] = None
-            row = self.rows_of.get(id)
-            source = None if row is None else source_of(row)
-            try:
-                if source is None:
-                    raise ModelError("not-found", "its files are not there")
-                self.read[id] = self.sample.read(source)
-            except (BaseError, ModelError, RequestError) as err:
-                self.reasons.append(f"{id}: {err}")
-        return self.read[id]
-
-    def proven(self) -> Merge:
-        """The merge with its recipe as the rows show it, where they do."""
-        found, notes = self.merge.parentage, self.merge.notes
-        named = [self._readable(parent) for parent in found.parents]
-        proof = None
-        if any(self.matrices(parent.model) is None for parent in named):
-            notes = (*notes, f"not proven by its weights: {self.reasons[0]}")
-        else:
-            named, proof = self._best(named)
-        rows = {p.model: self.rows_of[p.model] for p in named if p.model in self.rows_of}
-        opened = self.sample.base
-        stack = next(slot.stack for slot, _ in self.base)
-        return replace(
-            self.merge,
-            parentage=found if proof is None else _agreed(found, named, proof, stack),
-            proof=proof,
-            notes=notes,
-            sources={self.merge.base: str(opened.folder or opened.name)}
-            | {id: source_of(row) or id for id, row in rows.items()},
-            adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
-            modules=self.sample.modules,
-            dtype=next(iter(self.merged.values())).dtype,
-            unequal=self._unequal([source for row in rows.values() if (source := source_of(row))]),
-        )
-
-    def _unequal(self, sources: Sequence[str]) -> tuple[str, ...]:
-        """Tensors that the parents, or the base and a parent, have in different shapes."""
-        refs = self.sample.base.weights().checkpoint.tensors
-        found: dict[str, set[tuple[int, ...]]] = {}
-        of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
-        for shapes in (of_base, *(self.sample.shapes.get(source, {}) for source in sources)):
-            for name, shape in shapes.items():
-                found.setdefault(name, set()).add(shape)
-        return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
-
-    def _readable(self, parent: Parent) -> Parent:
-        """The parent under the first of its names whose files can be read."""
-        names = (parent.model, *parent.equal)
-        name = next((name for name in names if self.matrices(name) is not None), parent.model)
-        return replace(parent, model=name, equal=tuple(n for n in names if n != name))
-
-    def _best(self, named: list[Parent]) -> tuple[list[Parent], Reconstruction | None]:
-        """The recipe; where it proves nothing, with further candidates, as long as one helps."""
-        first = proof = self._reconstruct(named)
-        chosen = list(named)
-        for _ in range(MOST_TRIED):
-            if proof is None or proof.explains:
-                break
-            taken = {parent.model for parent in chosen}
-            wanted = [id for id in self.merge.parentage.candidates if id not in taken]
-            # a candidate is hardly worth fetching
-            wanted = [id for id in wanted if not self._is_remote(id)]
-            others: dict[str, Matrices] = {}
-            for id in wanted:
-                if len(others) < MOST_READ and (rows := self.matrices(id)) is not None:
-                    others[id] = rows
-            known = [own for parent in chosen if (own := self.matrices(parent.model))]
-            best = further_parent(self.base, self.merged, known, list(others.values()))
-            if best is None:
-                break
-            chosen.append(Parent(model=list(others)[best], weight=0.0))
-            proof = self._reconstruct(chosen)
-        if proof is not None and not proof.explains and 2 < len(chosen) <= MOST_DECODED:
-            # one may be a merge of others itself
-            for parent in chosen:
-                fewer = [other for other in chosen if other is not parent]
-                without = self._reconstruct(fewer)
-                if without is not None and without.explains:
-                    return fewer, without
-        return (chosen, proof) if proof is not None and proof.explains else (named, first)
-
-    def _is_remote(self, id: str) -> bool:
-        row = self.rows_of.get(id)
-        return row is not None and row.record.source == HUB
-
-    def _reconstruct(self, parents: Sequence[Parent]) -> Reconstruction | None:
-        rows = [rows for parent in parents if (rows := self.matrices(parent.model)) is not None]
-        weights = [parent.weight for parent in parents]
-        return reconstruct(self.base, self.merged, rows, weights, places=self.places)
+def _unequal(sample: RowSample, sources: Sequence[str]) -> tuple[str, ...]:
+    """Tensors that the parents, or the base and a parent, have in different shapes."""
+    refs = sample.base.weights().checkpoint.tensors
+    found: dict[str, set[tuple[int, ...]]] = {}
+    of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
+    for shapes in (of_base, *(sample.shapes.get(source, {}) for source in sources)):
+        for name, shape in shapes.items():
+            found.setdefault(name, set()).add(shape)
+    return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
 
 
 def _agreed(

@@ -3,8 +3,9 @@
 A merge's update is a sum of its parents' but for rounding (linear, task arithmetic, nearly SLERP),
 or a sum with noise that its method decides (TIES, DARE). Linear sketches keep sums: the parents are
 a sparse combination of the family's sketches (`combination.py`), and what the combination leaves is
-compared with storage rounding, then with what each method leaves (`merge_formulas.py`). More than
-both means that something is missing: a parent that is not in the catalog, or training since.
+compared with storage rounding. Entries that only a merge leaves unchanged show TIES or DARE, which
+rows tell apart (`reconstruction.py`). Else more than rounding means that something is missing: a
+parent that is not in the catalog, or training since.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...arrays import Bool, Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ...store import FamilyUpdates
 from .combination import MOST_PARENTS, Combination, Pursuit, Space
-from .merge_formulas import FORMULAS, Appearance, Method, ParentGeometry, SparseRecipe, fit_recipe
+from .merge_formulas import Method
 
 Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
 """`merge`: parents and weights explain it; `scaled`: one model, interpolated with the base;
@@ -57,19 +58,6 @@ MOST_CHANGED = 0.10
 """Share of |ΔW|² that a merge may leave unexplained, if it was trained on; above, a parent is
 missing."""
 
-REST_FACTORS: Mapping[Method, float] = {"ties": 1.6, "dare_linear": 1.2, "dare_ties": 1.2}
-"""A method leaves as much as it is expected to, up or down to this factor. What TIES leaves depends
-on the tails of the entries: of 60 merges .68 to 1.51 of that of Gaussian ones was left."""
-
-CLOSE_FACTOR = 1.25
-"""The same, from which nothing is said to be missing."""
-
-SUM_WITHIN = 0.08
-"""How far from 1 the weights of a DARE merge may add up to, if nothing is to be missing."""
-
-SCALE_FACTOR = 1.3
-"""The same of the length of a merge whose method divides by the weights."""
-
 MADE_OF_IT = 0.8
 """|w||x| / |ΔW| of a model in a sum from which the sum is tried without it: it may be made of the
 model in question."""
@@ -91,9 +79,6 @@ ROUNDING_OF_HALF_STEP = 0.735
 
 GAUSSIAN_SIZES = np.abs(np.random.default_rng(0).standard_normal(2048))
 """|W| of a Gaussian matrix, relative to its standard deviation."""
-
-CANDIDATES = 256
-"""Models that are named as possible further parents."""
 
 SCREENED = 4096
 """Models that are compared in full; of a larger family those nearest to the update."""
@@ -122,9 +107,7 @@ class Parentage:
         is_complete: Nothing is missing; None where sketches do not contradict it, and could not
             tell a parent from its siblings.
         zeros: Share of entries of changed matrices that a method left unchanged.
-        candidates: Models that may be further parents, where something is missing; best first.
         copies: Models with the same update as this one; they are no parents.
-        left_out: Number of models without a linear sketch of this recipe.
     """
 
     kind: Kind
@@ -134,9 +117,7 @@ class Parentage:
     unexplained: float = 1.0
     is_complete: bool | None = False
     zeros: float = 0.0
-    candidates: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
-    left_out: int = 0
 
     @property
     def is_related(self) -> bool:
@@ -145,103 +126,36 @@ class Parentage:
         return bool(self.parents) and (explained >= LEAST_EXPLAINED or self.zeros >= LEAST_ZEROS)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Updates:
-    """Models' updates as `find_parents` takes them; statistics are added up by layer.
-
-    Attributes:
-        floors: Expected |rounding|² of ΔW by layer.
-        norms: |ΔW| by slot; 0 where unknown. `slot_floors`: |rounding|; `zeros`: the share of
-            unchanged entries.
-        slot_layers: The column in `layers` of each slot.
-    """
-
-    ids: Sequence[str]
-    sketched: Bool[np.ndarray, " models"]
-    pooled: Float32[np.ndarray, "models 1024"]
-    layers: Float32[np.ndarray, "models layers 256"]
-    layer_names: Sequence[tuple[str, int]]
-    floors: Float64[np.ndarray, "models layers"]
-    norms: Float64[np.ndarray, "models slots"]
-    slot_floors: Float64[np.ndarray, "models slots"]
-    zeros: Float64[np.ndarray, "models slots"]
-    slot_layers: Sequence[int]
-
-    @classmethod
-    def of_family(cls, ids: Sequence[str], family: FamilyUpdates) -> Updates:
-        column_of = {name: column for column, name in enumerate(family.layer_names)}
-        slot_floors = np.nan_to_num(family.noise_floor)
-        slot_layers = [column_of.get((slot.stack, slot.layer), -1) for slot in family.slots]
-        floors = np.zeros((len(ids), len(column_of)))
-        for slot, layer in enumerate(slot_layers):
-            if layer >= 0:
-                floors[:, layer] += slot_floors[:, slot] ** 2
-        return cls(
-            ids=ids,
-            sketched=family.sketched,
-            pooled=family.pooled,
-            layers=family.layers,
-            layer_names=family.layer_names,
-            floors=floors,
-            norms=np.nan_to_num(family.fro_norm),
-            slot_floors=slot_floors,
-            zeros=np.nan_to_num(family.zero_share, nan=1.0),
-            slot_layers=slot_layers,
-        )
-
-    def take(self, rows: Sequence[int]) -> Updates:
-        arrays = ("sketched", "pooled", "layers", "floors", "norms", "slot_floors", "zeros")
-        own = {name: getattr(self, name)[rows] for name in arrays}
-        return replace(self, ids=[self.ids[row] for row in rows], **own)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Dictionary:
-    """A family's updates, ready for searches. `whole`: pooled and layers' sketches in one block."""
-
-    updates: Updates
-    whole: Space
-    by_layer: Space
-    whole_norms: Float64[np.ndarray, "models 1"]
-    layer_norms: Float64[np.ndarray, "models layers"]
-
-    @classmethod
-    def of(cls, updates: Updates) -> Dictionary:
-        """Peak: the sketches twice."""
-        whole = Space(_features(updates)[:, None], 0.0)
-        by_layer = Space(updates.layers, float(LINEAR_LAYER_DIM))
-        return cls(updates, whole, by_layer, whole.norms(), by_layer.norms())
-
-
 def find_parents(
-    target: Updates,
-    dictionary: Dictionary,
+    target: FamilyUpdates,
+    family: FamilyUpdates,
+    ids: Sequence[str],
     *,
     excluded: Sequence[int] = (),
     later: Sequence[int] = (),
 ) -> Parentage:
-    """What one update (the only row of `target`) was merged from.
+    """What one update (the only row of `target`) was merged from. Peak: the sketches twice.
 
     Args:
-        excluded: Rows of the dictionary that are the model itself.
+        ids: Of the family's models.
+        excluded: Their rows that are the model itself.
         later: Rows of models that were made after it, as far as times are known: they are parents
             only where nothing explains it without them.
     """
-    left_out = int((~dictionary.updates.sketched).sum())
     if not target.sketched[0]:
-        return Parentage(kind="none", left_out=left_out)
-    search = _Search.start(target, dictionary, excluded)
+        return Parentage(kind="none")
+    search = _Search.start(target, family, ids, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
-        return Parentage(kind="rounding", left_out=left_out)
+        return Parentage(kind="rounding")
     allowed = search.allowed.copy()
     allowed[list(later)] = False
     parentage = search.parentage(allowed)
     if len(later) and parentage.is_complete is False:
         parentage = search.parentage(search.allowed)
-    return replace(parentage, left_out=left_out)
+    return parentage
 
 
-def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"]:
+def near_rows(target: FamilyUpdates, family: FamilyUpdates) -> Float64[np.ndarray, " models"]:
     """How much of an update each model explains alone, by pooled sketches: for screening."""
     products = family.pooled @ target.pooled[0]
     squares = np.einsum("mf,mf->m", family.pooled, family.pooled)
@@ -253,42 +167,54 @@ def near_rows(target: Updates, family: Updates) -> Float64[np.ndarray, " models"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Search:
-    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer; `copies`: rows."""
+    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer,
+    `floors`: that of the family's; `copies`: rows."""
 
-    target: Updates
-    family: Updates
+    target: FamilyUpdates
+    family: FamilyUpdates
+    ids: Sequence[str]
     whole: Space
     by_layer: Space
     wholes: Float64[np.ndarray, "1 features"]
     layers: Float64[np.ndarray, "layers 256"]
     energy: float
     floor: Float64[np.ndarray, " layers"]
+    floors: Float64[np.ndarray, "models layers"]
     allowed: Bool[np.ndarray, " models"]
     whole_norms: Float64[np.ndarray, "models 1"]
     layer_norms: Float64[np.ndarray, "models layers"]
     copies: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, target: Updates, dictionary: Dictionary, excluded: Sequence[int]) -> _Search:
-        family = dictionary.updates
+    def start(
+        cls,
+        target: FamilyUpdates,
+        family: FamilyUpdates,
+        ids: Sequence[str],
+        excluded: Sequence[int],
+    ) -> _Search:
         own = target.layers[0].astype(np.float64)
         squares = (own**2).sum(1)
         # as many layers as carry the update decide how little noise their sketches have
         counted = float(squares.sum()) ** 2 / max(float((squares**2).sum()), 1e-300)
         wholes = _features(target).astype(np.float64)
-        allowed = family.sketched & (dictionary.whole_norms[:, 0] > 0)
+        whole = Space(_features(family)[:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
+        by_layer = Space(family.layers, float(LINEAR_LAYER_DIM))
+        allowed = family.sketched & (whole.norms()[:, 0] > 0)
         allowed[list(excluded)] = False
         search = cls(
             target=target,
             family=family,
-            whole=Space(dictionary.whole.updates, LINEAR_DIM + LINEAR_LAYER_DIM * counted),
-            by_layer=Space(family.layers, float(LINEAR_LAYER_DIM)),
-            whole_norms=dictionary.whole_norms,
-            layer_norms=dictionary.layer_norms,
+            ids=ids,
+            floors=family.by_layer(family.noise_floor**2),
+            whole=whole,
+            by_layer=by_layer,
+            whole_norms=whole.norms(),
+            layer_norms=by_layer.norms(),
             wholes=wholes,
             layers=own,
             energy=float((wholes**2).sum()),
-            floor=target.floors[0],
+            floor=target.by_layer(target.noise_floor**2)[0],
             allowed=allowed,
         )
         search.copies = search.equal_to(search.wholes[0], float(search.floor.sum()))
@@ -302,7 +228,7 @@ class _Search:
         distances = distances - 2 * self.whole.products(update[None])[:, 0]
         near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
         exact = self.whole.updates[near, 0].astype(np.float64) - update
-        limits = ROUNDING_ENERGY * (floor + self.family.floors[near].sum(1))
+        limits = ROUNDING_ENERGY * (floor + self.floors[near].sum(1))
         limits = np.clip(limits, LEAST_REST**2 * length, NEARLY * length)
         equal: list[int] = near[(exact**2).sum(1) <= limits].tolist()
         return equal
@@ -316,11 +242,7 @@ class _Search:
                 return self._rounded_copy(trial) or self._sum(trial)
         if not sums.rows:
             return self._copy()
-        return replace(self._sparse(sums), candidates=self._candidates(sums.rows))
-
-    def _candidates(self, rows: Sequence[int]) -> tuple[str, ...]:
-        pursuit = self._pursuit(self.whole, self.allowed, signed=False)
-        return self._ids(pursuit.next_best(rows, CANDIDATES))
+        return self._sparse(sums)
 
     def _trials(
         self, first: Combination, allowed: Bool[np.ndarray, " models"]
@@ -366,7 +288,7 @@ class _Search:
         """Whether what is left is the rounding of the model and of its weighted parents."""
         if len(fit.rows) > MOST_PARENTS:
             return False
-        floors = self.family.floors[list(fit.rows)]
+        floors = self.floors[list(fit.rows)]
         weights = np.broadcast_to(fit.weights, floors.shape)
         limit = self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
         if fit.energy > EXACT * self.energy and self._are_kin(fit.rows):
@@ -388,7 +310,7 @@ class _Search:
         return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))
 
     def _ids(self, rows: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self.family.ids[row] for row in rows)
+        return tuple(self.ids[row] for row in rows)
 
     def _parents(self, fit: Combination) -> tuple[Parent, ...]:
         """The rows of a fit by falling share, each with its weights by layer where they vary."""
@@ -404,12 +326,10 @@ class _Search:
                 names = zip(self.family.layer_names, own.tolist(), used[place], strict=True)
                 layers = {name: weight for name, weight, is_used in names if is_used}
             update = self.whole.updates[row, 0].astype(np.float64)
-            equal = self.equal_to(update, float(self.family.floors[row].sum()))
+            equal = self.equal_to(update, float(self.floors[row].sum()))
             others = self._ids([other for other in equal if other != row])
             weight = float(means[place])
-            parents.append(
-                Parent(model=self.family.ids[row], weight=weight, layers=layers, equal=others)
-            )
+            parents.append(Parent(model=self.ids[row], weight=weight, layers=layers, equal=others))
         return tuple(parents)
 
     def _sum(self, fit: Combination) -> Parentage:
@@ -429,7 +349,6 @@ class _Search:
             method="linear" if is_mean or len(parents) == 1 else "task_arithmetic",
             unexplained=min(1.0, fit.energy / self.energy),
             is_complete=True if fit.energy <= EXACT * self.energy else None,
-            candidates=self._candidates(fit.rows),
             copies=self._ids(self.copies),
         )
 
@@ -438,85 +357,51 @@ class _Search:
         parents = self._parents(sums)
         rest = sums.energy / (1 - len(parents) / self.whole.dims) / self.energy
         zeros = self._zeros(sums.rows)
-        geometry = self._geometry(sums.rows)
         copies = self._ids(self.copies)
         found = Parentage(
             kind="part", parents=parents, unexplained=min(1.0, rest), zeros=zeros, copies=copies
         )
         if len(parents) == 1:
             return self._copy() if self.copies else found
-        seen = Appearance(weights=sums.weights[:, 0], rest=rest, zeros=zeros)
-        best = _best_recipe(geometry, seen, self.whole.dims)
-        if best is not None and not self._are_kin(sums.rows):
-            is_close = _is_close(best)
-            shares = [
-                replace(p, weight=float(w)) for p, w in zip(parents, best.weights, strict=True)
-            ]
-            return replace(
-                found,
-                kind="merge",
-                parents=tuple(sorted(shares, key=lambda parent: -parent.weight)),
-                method=best.method,
-                density=best.density,
-                unexplained=0.0 if is_close else min(1.0, rest),
-                is_complete=None if is_close else False,
-            )
+        if self._are_kin(sums.rows):
+            return found
         squares = np.square(self.whole.updates[list(sums.rows), 0].astype(np.float64)).sum(1)
         second = float(np.sort(sums.weights[:, 0] ** 2 * squares)[-2]) / self.energy
+        if zeros >= LEAST_ZEROS and second >= MOST_CHANGED:
+            return replace(found, kind="merge", is_complete=None)
         # training goes a little way along many updates: it is no merge with them
-        if rest <= min(MOST_CHANGED, second) and not self._are_kin(sums.rows):
-            return replace(found, kind="merge")
-        return found
+        return replace(found, kind="merge") if rest <= min(MOST_CHANGED, second) else found
 
     def _are_kin(self, rows: Sequence[int]) -> bool:
         """Whether any two of the updates are siblings."""
-        cosines = self._cosines(rows)
-        return bool((np.abs(cosines - np.eye(len(rows))) >= KIN).any())
-
-    def _cosines(self, rows: Sequence[int]) -> Float64[np.ndarray, "parents parents"]:
         vectors = self.whole.updates[list(rows), 0].astype(np.float64)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors @ vectors.T
+        return bool((np.abs(vectors @ vectors.T - np.eye(len(rows))) >= KIN).any())
 
     def _zeros(self, rows: Sequence[int]) -> float:
         """The share of entries, of matrices that parents change, that a method left unchanged:
         beyond those that are unchanged in all parents, or too small a change for the storage."""
         shares, counts = 0.0, 0
-        norms = self.target.norms[0]
-        changed = (self.family.norms[list(rows)] > 0).any(0) & (norms > 0)
+        changed = (self.family.fro_norm[list(rows)] > 0).any(0) & (self.target.fro_norm[0] > 0)
         for slot in np.flatnonzero(changed):
-            kept = self.family.zeros[list(rows), slot]
+            kept = np.nan_to_num(self.family.zero_share[list(rows), slot], nan=1.0)
             expected = max(float(np.prod(kept)), self._rounded_away(int(slot)))
-            seen = float(self.target.zeros[0, slot])
+            seen = float(np.nan_to_num(self.target.zero_share[0, slot], nan=1.0))
             shares += max(0.0, (seen - expected) / max(1 - expected, 1e-3))
             counts += 1
         return shares / max(counts, 1)
 
     def _rounded_away(self, slot: int) -> float:
         """The share of Gaussian changes of Gaussian weights that storage rounds to none."""
-        floor, norm = float(self.target.slot_floors[0, slot]), float(self.target.norms[0, slot])
-        if not floor or not norm:
+        floor, norm = (float(n[0, slot]) for n in (self.target.noise_floor, self.target.fro_norm))
+        if not (floor > 0 and norm > 0):
             return 0.0
         half_steps = floor / norm * math.sqrt(3) / ROUNDING_OF_HALF_STEP
         limits = half_steps * 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES)) / math.sqrt(2)
         return float(np.mean([math.erf(limit) for limit in limits]))
 
-    def _geometry(self, rows: Sequence[int]) -> ParentGeometry:
-        """The parents' norms in matrices, those of one layer that the same parents change added up;
-        their cosines over all matrices."""
-        groups: dict[tuple[int, bytes], list[int]] = {}
-        norms = self.family.norms[list(rows)]
-        for slot in np.flatnonzero((norms > 0).any(0)):
-            pattern = (norms[:, slot] > 0).tobytes()
-            groups.setdefault((self.family.slot_layers[int(slot)], pattern), []).append(int(slot))
-        return ParentGeometry(
-            norms=np.array([np.sqrt((norms[:, slots] ** 2).sum(1)) for slots in groups.values()]),
-            counts=np.array([float(len(slots)) for slots in groups.values()]),
-            cosines=self._cosines(rows),
-        )
 
-
-def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
+def _features(updates: FamilyUpdates) -> Float32[np.ndarray, "models features"]:
     """Pooled and layers' sketches, by how much each says of ⟨ΔW, ΔW'⟩: its numbers."""
     n_models, n_layers = updates.layers.shape[:2]
     share = LINEAR_DIM / (LINEAR_DIM + LINEAR_LAYER_DIM * n_layers)
@@ -530,44 +415,3 @@ def _features(updates: Updates) -> Float32[np.ndarray, "models features"]:
 def _varies(weights: Float64[np.ndarray, " layers"], mean: float) -> bool:
     """Whether weights differ by layer, beyond what is written in a config file."""
     return len(weights) > 1 and bool(np.abs(weights - mean).mean() > VARIES * abs(mean))
-
-
-def _best_recipe(geometry: ParentGeometry, seen: Appearance, dims: float) -> SparseRecipe | None:
-    """The sparse method that leaves what is left; None where none does. `dims`: of the sketches."""
-    explained = max(1 - seen.rest, 1e-9)
-    gram = geometry.grams().sum(0)
-    length = float(seen.weights @ gram @ seen.weights) / explained
-    errors = np.sqrt(np.diag(np.linalg.pinv(gram)) * seen.rest * length / dims)
-    noise = 2 * math.sqrt(seen.rest / explained / dims)
-    fitted = [
-        (_misfit(recipe, noise), recipe)
-        for method in _methods(seen.zeros)
-        for recipe in [fit_recipe(geometry, method, seen, errors)]
-    ]
-    misfit, best = min(fitted, key=lambda pair: pair[0], default=(math.inf, None))
-    return best if misfit <= 1 else None
-
-
-def _methods(zeros: float) -> tuple[Method, ...]:
-    """Without unchanged entries nothing was dropped."""
-    return ("ties", "dare_linear", "dare_ties") if zeros >= LEAST_ZEROS else ("ties",)
-
-
-def _is_close(recipe: SparseRecipe) -> bool:
-    """Whether nothing seems to be missing. TIES without a parent looks like DARE, but its weights
-    do not add up to 1."""
-    if abs(math.log(recipe.rest_ratio)) > math.log(CLOSE_FACTOR):
-        return False
-    is_mean = abs(float(recipe.weights.sum()) - 1) <= SUM_WITHIN
-    return is_mean or FORMULAS[recipe.method].normalises
-
-
-def _misfit(recipe: SparseRecipe, noise: float) -> float:
-    """How far a recipe is from what is seen, in tolerances; `noise`: of log `rest_ratio`, one
-    standard deviation."""
-    misfits = [
-        abs(math.log(recipe.rest_ratio)) / (math.log(REST_FACTORS[recipe.method]) + 2 * noise)
-    ]
-    if FORMULAS[recipe.method].normalises:
-        misfits.append(abs(math.log(max(recipe.scale, 1e-9))) / (math.log(SCALE_FACTOR) + noise))
-    return max(misfits)

@@ -30,7 +30,7 @@ from .file_on_rows import (
     combined,
     evaluated,
 )
-from .merge_formulas import FORMULAS, SLERP_LINEAR, Method, slerp_weights
+from .merge_formulas import FORMULAS, Method, slerp_weights
 from .sparse_rows import sparse
 
 PerPlace = Float64[np.ndarray, "parents places"]
@@ -40,9 +40,6 @@ SAMPLED = 10.0
 
 MOST_DECODED = 5
 """Parents up to which all sets of them are tried."""
-
-FURTHER = 25.0
-"""Squared standard errors of a further parent's weight, from which it is tried."""
 
 
 def reconstruct(
@@ -108,24 +105,6 @@ def _best(rows: Rows, guess: PerParent) -> Reconstruction:
 def _numbered(places: Sequence[Place]) -> np.ndarray:
     names = sorted(set(places))
     return np.array([names.index(place) for place in places])
-
-
-def further_parent(
-    base: Matrices, merged: Matrices, parents: Sequence[Matrices], others: Sequence[Matrices]
-) -> int | None:
-    """Which other model explains most of what the best sum of parents leaves, of those that explain
-    more than noise; None where none does."""
-    rows = Rows.of(base, merged, [*parents, *others]) if others else None
-    if rows is None:
-        return None
-    known, more = rows.parts[: len(parents)], rows.parts[len(parents) :]
-    rest = rows.wanted - np.linalg.lstsq(known.T, rows.wanted, rcond=None)[0] @ known
-    own = more - np.linalg.lstsq(known.T, more.T, rcond=None)[0].T @ known
-    squares = (own**2).sum(1)
-    usable = squares > 1e-6 * (more**2).sum(1)
-    gains = np.where(usable, (own @ rest) ** 2 / np.where(usable, squares, 1.0), 0.0)
-    best = int(gains.argmax())
-    return best if gains[best] > FURTHER * (rest @ rest) / len(rest) else None
 
 
 def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:
@@ -213,64 +192,39 @@ def _mean(rows: Rows, weights: PerPiece) -> Entries:
 
 
 def _places_between(rows: Rows, place_of: np.ndarray) -> PerPlace:
-    """1 − t and t of SLERP in every place, from the weights of both models in each matrix, which
-    also show the angle between them."""
+    """1 − t and t of SLERP in every place, from the weights of both models in each matrix."""
     sums, totals = np.zeros((2, int(place_of.max()) + 1))
     for piece, place in zip(rows.pieces, place_of, strict=True):
-        one, other = models = rows.parts[:, piece] + rows.base[piece]
-        a, b = np.linalg.lstsq(models.T, rows.wanted[piece] + rows.base[piece], rcond=1e-14)[0]
-        low, high = _apart(models)
-        cosine = (1 - a * a - b * b) / (2 * a * b) if a * b > 1e-3 else 1 - (low + high) / 2
-        angle = np.arccos(np.clip(cosine, 1 - high, min(1 - low, 1 - 1e-12)))
+        a, b, angle = _arc(rows, piece)
         t = np.arctan2(b * np.sin(angle), a + b * np.cos(angle)) / angle
-        apart = float(((one - other) ** 2).sum())
+        apart = float(((rows.parts[0, piece] - rows.parts[1, piece]) ** 2).sum())
         sums[place] += apart * t
         totals[place] += apart
     t = sums / np.maximum(totals, 1e-300)
     return np.stack([1 - t, t])
 
 
-def _apart(models: Float64[np.ndarray, "2 n"]) -> tuple[float, float]:
-    """1 − the cosine of two whole matrices, at least and at most, by their rows."""
+def _arc(rows: Rows, piece: slice) -> tuple[float, float, float]:
+    """Of one matrix: the weights of two models in the merge, and the angle between both that these
+    show, which is that of the rows within their standard error."""
+    models = rows.parts[:, piece] + rows.base[piece]
+    a, b = np.linalg.lstsq(models.T, rows.wanted[piece] + rows.base[piece], rcond=1e-14)[0]
     lengths = float(np.prod(np.linalg.norm(models, axis=1)))
     apart = 1 - float(models[0] @ models[1]) / max(lengths, 1e-300)
     within = SAMPLED * (2 / models.shape[1]) ** 0.5
-    return apart * max(0.0, 1 - within), apart * (1 + within)
+    shown = 1 - (1 - a * a - b * b) / (2 * a * b) if a * b > 1e-3 else apart
+    shown = np.clip(shown, max(apart * (1 - within), 1e-12), apart * (1 + within))
+    return float(a), float(b), float(np.arccos(1 - shown))
 
 
 def _on_circle(rows: Rows, weights: PerPiece) -> Entries:
-    """As mergekit's `slerp.py`. The angle between whole matrices is that of the rows, within their
-    standard error."""
+    """As mergekit's `slerp.py`."""
     made = np.empty_like(rows.wanted)
     for number, piece in enumerate(rows.pieces):
-        models, wanted = rows.parts[:, piece] + rows.base[piece], rows.wanted[piece]
-        t, wanted = float(weights[1, number]), wanted + rows.base[piece]
-        low, high = _apart(models)
-        tried = [(1 - t) * models[0] + t * models[1]] if low < 1 - SLERP_LINEAR else []
-        if high > 1 - SLERP_LINEAR:
-            nearest = _nearest_angle(models, wanted, t, max(low, 1 - SLERP_LINEAR + 1e-9), high)
-            tried.append(nearest)
-        best = min(tried, key=lambda one: float(((one - wanted) ** 2).sum()))
-        made[piece] = best
+        models = rows.parts[:, piece] + rows.base[piece]
+        both = slerp_weights(float(weights[1, number]), float(np.cos(_arc(rows, piece)[2])))
+        made[piece] = np.array(both) @ models
     return rows.kept_as(torch.from_numpy(made).to(torch.float32).to(rows.arithmetic))
-
-
-def _nearest_angle(
-    models: Float64[np.ndarray, "2 n"],
-    wanted: Float64[np.ndarray, " n"],
-    t: float,
-    low: float,
-    high: float,
-) -> Float64[np.ndarray, " n"]:
-    """The great circle's model for an angle (as 1 − cosine) between two that fits best: on a line
-    between ever nearer ones."""
-    for _ in range(4):
-        first, last = (np.array(slerp_weights(t, 1 - angle)) @ models for angle in (low, high))
-        span = last - first
-        place = float(span @ (wanted - first)) / max(float(span @ span), 1e-300)
-        middle, width = low + np.clip(place, 0.0, 1.0) * (high - low), (high - low) / 20
-        low, high = max(low, middle - width), min(high, middle + width)
-    return np.asarray(np.array(slerp_weights(t, 1 - middle)) @ models)
 
 
 def _by_matrix(rows: Rows) -> Reconstruction:

@@ -1,9 +1,8 @@
-"""TIES and DARE in rows: numbers by descent, entries decoded into their parents'.
+"""TIES and DARE in rows.
 
-Where single precision keeps multiples exact, an entry that came from one parent alone is found
-among all ratios, and every entry is decoded into its parents; in coarser types the same begins with
-the best sum. Sets without regard to magnitude are DARE's: its draws are not known, no file gives
-them again, and the decoded share is the proof. Sets of the largest entries are TIES's.
+Of DARE every entry is decoded into the set of parents it is made of: sets without regard to
+magnitude are draws, which are not known; no file gives them again, and the decoded share is the
+proof. Of TIES densities are searched; they tell which entries are kept, and so the weights.
 """
 
 from __future__ import annotations
@@ -31,16 +30,13 @@ Chosen = Bool[np.ndarray, " entries"]
 Numbers = Float64[np.ndarray, " numbers"]
 
 MOST_ERROR = 0.4
-"""The same from which no threshold is looked for."""
+"""|file − merge| / |ΔW| from which no threshold is looked for."""
 
 SPIKE_WIDTH = 0.01
-"""Of log ratios, over all matrices: DARE's rescaling differs by as much."""
+"""Of log ratios of entries that came from one parent: DARE's rescaling differs by as much."""
 
 RESCALED = 4.0
 """Over the square root of a matrix's entries: how far its rescaling may be from the others'."""
-
-FINE_WIDTH = 2e-4
-"""In one matrix: rounding of single precision in updates of a thousandth of the weights."""
 
 GAIN_ERROR = {True: 2e-6, False: 8e-3}
 """Relative error of a multiple after least squares, in single precision and in coarser types, whose
@@ -61,9 +57,6 @@ SPIKE_ENTRIES = 12
 LEAST_DECODED = 400
 """Fewest entries by which draws are told from what depends on magnitude."""
 
-TRIMMED = 0.97
-"""Probability that a kept entry is larger than one that is not, from which they were trimmed."""
-
 DRAWN = 0.012
 """How far from a half that probability may be, beside two standard errors, if entries were drawn at
 random: DELLA's draws, of an epsilon of .15 and half of the entries, are .10 off."""
@@ -73,14 +66,14 @@ MOST_DOUBT = 0.0125
 
 
 def sparse(rows: Rows, guess: PerParent) -> Iterator[Reconstruction]:
-    """TIES, and what is decoded into its parents' entries."""
-    decoded = _decoded(rows, guess) if rows.is_fine else _decoded_coarse(rows, guess)
+    """DARE, as decoded into its parents' entries; TIES."""
+    decoded = _decoded(rows, guess)
     if decoded is not None:
         yield decoded
-        if decoded.explains and (rows.is_fine or decoded.is_drawn):
+        if decoded.explains and decoded.is_drawn:
             return
     for normalises in (True, False):
-        fitted = _fitted_ties(rows, guess, normalises=normalises)
+        fitted = _fitted_ties(rows, normalises=normalises)
         yield fitted
         if fitted.explains:
             return
@@ -102,10 +95,30 @@ class _Trimming:
             np.put_along_axis(ranks[:, piece], order, places[None], axis=1)
         return cls(rows, ranks)
 
+    def masks(self, kept: PerPiece) -> Bool[np.ndarray, "parents entries"]:
+        masks: Bool[np.ndarray, "parents entries"] = self.ranks < self.rows.spread(kept)
+        return masks
+
+    def weights(self, kept: PerPiece, formula: Formula) -> tuple[PerParent, float]:
+        """Those with which kept entries give the merge best, and its length.
+
+        Those of an entry's sign are added. Of a mean, y = s Σ w x / Σ w: entries of one parent
+        alone show s, and w is the direction in which Σ w (s x − y) is smallest over all entries.
+        """
+        rows = self.rows
+        counted = rows.parts * (self.masks(kept) & (np.sign(rows.parts) == np.sign(rows.wanted)))
+        if not formula.normalises:
+            return np.linalg.lstsq(counted.T, rows.wanted, rcond=1e-9)[0], 1.0
+        is_alone = (counted != 0).sum(0) == 1
+        alone = counted.sum(0)[is_alone]
+        scale = float(alone @ rows.wanted[is_alone]) / max(float(alone @ alone), 1e-300) or 1.0
+        away = scale * counted - rows.wanted * (counted != 0)
+        weights = np.abs(np.linalg.eigh(away @ away.T).eigenvectors[:, 0])
+        return weights / weights.sum(), scale
+
     def made(self, weights: PerParent, kept: PerPiece, formula: Formula, scale: float) -> Entries:
         own = np.repeat(weights[:, None], len(self.rows.pieces), axis=1)
-        masks = self.ranks < self.rows.spread(kept)
-        return combined(self.rows, own, formula, scale, masks)
+        return combined(self.rows, own, formula, scale, self.masks(kept))
 
     def cut(
         self, weights: PerParent, densities: PerParent, formula: Formula, scale: float
@@ -133,43 +146,25 @@ class _Trimming:
         return kept
 
 
-def _ties_formula(*, normalises: bool) -> Formula:
-    return replace(FORMULAS["ties"], normalises=normalises)
+def _fitted_ties(rows: Rows, *, normalises: bool) -> Reconstruction:
+    """TIES: its densities by descent, from which weights and length follow."""
+    formula = replace(FORMULAS["ties"], normalises=normalises)
+    thinned = _Trimming.of(rows.thinned())
+
+    def error(densities: PerParent) -> float:
+        kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
+        weights, scale = thinned.weights(kept, formula)
+        return thinned.rows.error(thinned.made(weights, kept, formula, scale))
+
+    grid = [np.full(len(rows.parts), density) for density in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)]
+    densities = min(grid, key=error)
+    if error(densities) < MOST_SEARCHED:
+        densities = _descended(error, densities)
+    return _written_ties(rows, densities, formula)
 
 
-def _fitted_ties(rows: Rows, guess: PerParent, *, normalises: bool) -> Reconstruction:
-    """TIES by descent over weights, densities and, where it divides by the weights, its length."""
-    trimming = _Trimming.of(rows.thinned())
-    formula, n_parents = _ties_formula(normalises=normalises), len(guess)
-    start = np.abs(guess) / max(float(np.abs(guess).sum()), 1e-9)
-
-    def error(numbers: Numbers) -> float:
-        weights, densities, scale = _as_ties(numbers, n_parents, normalises=normalises)
-        kept = np.repeat(densities[:, None], len(trimming.rows.pieces), axis=1)
-        return trimming.rows.error(trimming.made(weights, kept, formula, scale))
-
-    grid = [
-        np.array([*(start * length), *np.full(n_parents, density), 1.0])
-        for density in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-        for length in ((1.0,) if normalises else (0.7, 1.0, 1.4))
-    ]
-    numbers = min(grid, key=error)
-    if error(numbers) < MOST_SEARCHED:
-        numbers = _descended(error, numbers)
-    return _written_ties(rows, numbers, normalises=normalises)
-
-
-def _as_ties(
-    numbers: Numbers, n_parents: int, *, normalises: bool
-) -> tuple[PerParent, PerParent, float]:
-    weights, densities = numbers[:n_parents], np.clip(numbers[n_parents:-1], 0.001, 1.0)
-    if not normalises:
-        return weights, densities, 1.0
-    return weights / max(weights.sum(), 1e-9), densities, float(numbers[-1])
-
-
-def _descended(error: Callable[[Numbers], float], numbers: Numbers) -> Numbers:
-    """By coordinate, in shrinking steps."""
+def _descended(error: Callable[[PerParent], float], numbers: PerParent) -> PerParent:
+    """By coordinate, in shrinking steps, within 0…1."""
     least = error(numbers)
     for step in (0.1, 0.05, 0.02, 0.01, 0.005, 0.002):
         improved = True
@@ -178,78 +173,42 @@ def _descended(error: Callable[[Numbers], float], numbers: Numbers) -> Numbers:
             for place in range(len(numbers)):
                 for change in (step, -step):
                     other = numbers.copy()
-                    other[place] = max(0.0, other[place] + change)
+                    other[place] = np.clip(other[place] + change, 0.001, 1.0)
                     if (found := error(other)) < least * (1 - 1e-4):
                         numbers, least, improved = other, found, True
     return numbers
 
 
-def _written_ties(rows: Rows, numbers: Numbers, *, normalises: bool) -> Reconstruction:
-    """With the fewest digits that give the merge as well."""
-    weights, densities, scale = _as_ties(numbers, len(rows.parts), normalises=normalises)
-    found = [
-        _ties_of(rows, weights.round(digits), densities.round(2), length, normalises=normalises)
-        for digits, length in ((2, 1.0), (2, round(scale, 2)), (3, round(scale, 3)))
-    ]
-    return max(found, key=lambda one: round(one.share, 2))
+def _written_ties(rows: Rows, densities: PerParent, formula: Formula) -> Reconstruction:
+    """With the fewest digits that give the merge as well, and the share of rows that is kept of
+    each matrix."""
+    trimming = _Trimming.of(rows)
+    kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
+    weights, scale = trimming.weights(kept, formula)
+    if rows.error(trimming.made(weights, kept, formula, scale)) < MOST_ERROR:
+        for _ in range(2):
+            kept = trimming.cut(weights, densities, formula, scale)
+            weights, scale = trimming.weights(kept, formula)
+    pooled = np.average(kept, axis=1, weights=[p.stop - p.start for p in rows.pieces])
+    densities = np.array([_round_density(density) for density in pooled])
+
+    def written(unit: float, length: float) -> Reconstruction:
+        own = (weights / unit).round() * unit
+
+        def make(of: Rows) -> Entries:
+            return _Trimming.of(of).made(own, kept, formula, length)
+
+        numbers = {"densities": tuple(densities.tolist()), "normalises": formula.normalises}
+        return evaluated(rows, make, "ties", own.round(3).tolist(), scale=length, **numbers)
+
+    units = ((0.05, 1.0), (0.01, 1.0), (0.01, round(scale, 2)), (0.001, round(scale, 3)))
+    return max((written(*unit) for unit in units), key=lambda found: round(found.share, 2))
 
 
 def _round_density(density: float) -> float:
     """As somebody would write it, as far as thresholds of some rows tell."""
     twentieth = round(density * 20) / 20
     return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
-
-
-def _polished(
-    trimming: _Trimming, weights: PerParent, kept: PerPiece, formula: Formula, scale: float
-) -> tuple[PerParent, float]:
-    """Weights and length changed by hundredths as long as more entries are given."""
-    numbers = np.array([*weights, scale])
-
-    def share(of: Numbers) -> float:
-        return trimming.rows.share(trimming.made(of[:-1], kept, formula, float(of[-1])))
-
-    most, improved = share(numbers), True
-    while improved:
-        improved = False
-        for place in range(len(numbers) if formula.normalises else len(weights)):
-            for change in (0.01, -0.01):
-                other = numbers.copy()
-                other[place] += change
-                if (found := share(other)) > most + 1e-3:
-                    numbers, most, improved = other.round(4), found, True
-    short = numbers[:-1] / numbers[:-1].sum() if formula.normalises else numbers[:-1]
-    rounded = np.array([*short.round(2), numbers[-1]])
-    numbers = rounded if share(rounded) > most - 1e-3 else numbers
-    return numbers[:-1], float(numbers[-1])
-
-
-def _ties_of(
-    rows: Rows, weights: PerParent, densities: PerParent, scale: float, *, normalises: bool
-) -> Reconstruction:
-    formula, trimming = _ties_formula(normalises=normalises), _Trimming.of(rows)
-    kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
-    if rows.error(trimming.made(weights, kept, formula, scale)) < MOST_ERROR:
-        kept = trimming.cut(weights, densities, formula, scale)
-        lengths = [p.stop - p.start for p in rows.pieces]
-        pooled = np.average(kept, axis=1, weights=lengths)
-        densities = np.array([_round_density(density) for density in pooled])
-        if normalises:
-            weights = (weights / weights.sum()).round(3)
-        weights, scale = _polished(trimming, weights, kept, formula, scale)
-
-    def make(of: Rows) -> Entries:
-        return _Trimming.of(of).made(weights, kept, formula, scale)
-
-    return evaluated(
-        rows,
-        make,
-        "ties",
-        weights.tolist(),
-        densities=tuple(densities.tolist()),
-        normalises=normalises,
-        scale=scale,
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -265,119 +224,14 @@ class _Code:
         return member
 
 
-def _spike(ratios: Entries, width: float) -> tuple[float, int]:
-    """The value at which most positive ratios lie, to a relative width, and how many."""
-    logs = np.sort(np.log(ratios[(ratios > 1e-4) & (ratios < 1e4)]))
-    if len(logs) < SPIKE_ENTRIES:
-        return 0.0, 0
-    ends = np.searchsorted(logs, logs + width, side="right")
-    counts = ends - np.arange(len(logs))
-    first = int(counts.argmax())
-    return float(np.exp(np.median(logs[first : ends[first]]))), int(counts[first])
-
-
-def _ratios(over: np.ndarray, under: np.ndarray) -> np.ndarray:
-    usable = (under != 0) & (over != 0)
-    return np.asarray(over[usable] / under[usable])
-
-
-def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
-    """The recipe of a sparse merge; None where parents have no spikes."""
-    signs = np.where(guess < 0, -1.0, 1.0)
-    gains = np.zeros((len(rows.parts), len(rows.pieces)))
-    for parent, part in enumerate(rows.parts):
-        pooled, count = _spike(_ratios(rows.wanted, part * signs[parent]), SPIKE_WIDTH)
-        if count < SPIKE_ENTRIES:
-            return None
-        for column, piece in enumerate(rows.pieces):
-            ratios = _ratios(rows.wanted[piece], part[piece] * signs[parent])
-            width = max(2 * SPIKE_WIDTH, RESCALED / (piece.stop - piece.start) ** 0.5)
-            near = ratios[np.abs(np.log(np.clip(ratios, 1e-9, None) / pooled)) < width]
-            fine, count = _spike(near, FINE_WIDTH)
-            gains[parent, column] = signs[parent] * (
-                fine if count >= SPIKE_ENTRIES // 2 else pooled
-            )
-    typical = np.median(gains, axis=1)
-    readings = [_read(rows, gains, None)]
-    if len(typical) > 1 and np.ptp(typical) < 2e-3 * np.abs(typical).max():
-        # entries of one parent are as long whatever the weights: or all weights are equal
-        weights = _pair_weights(rows, typical.mean())
-        readings += [_read(rows, gains, weights)] if weights is not None else []
-    return max(readings, key=lambda found: round(found.share, 3))
-
-
-def _read(rows: Rows, gains: PerPiece, weights: PerParent | None) -> Reconstruction:
-    """The recipe by which entries of several parents are a sum, or a mean by these weights."""
-    code, _ = _decode(rows, _set_values(rows, gains, weights), 3 * FINE_WIDTH)
-    gains = _refined_gains(rows, code, gains)
-    weights = None if weights is None else _refined_weights(rows, code, gains, weights)
-    code, share = _decode(rows, _set_values(rows, gains, weights), GAIN_ERROR[True])
-    wrong = rows.shifted()
-    _, chance = _decode(wrong, _set_values(wrong, gains, weights), GAIN_ERROR[True])
-    return _recipe(rows, _Decoding(code, gains, code.number >= 0, share, chance), weights)
-
-
-def _refined_gains(rows: Rows, code: _Code, gains: PerPiece) -> PerPiece:
-    """Least squares over the entries that are of one parent alone."""
-    refined = gains.copy()
-    for parent, part in enumerate(rows.parts):
-        alone = code.number == code.sets.index((parent,))
-        for column, piece in enumerate(rows.pieces):
-            own, wanted = part[piece][alone[piece]], rows.wanted[piece][alone[piece]]
-            if 2 * len(own) >= SPIKE_ENTRIES:
-                refined[parent, column] = (own @ wanted) / (own @ own)
-    return refined
-
-
-def _refined_weights(rows: Rows, code: _Code, gains: PerPiece, weights: PerParent) -> PerParent:
-    """The weights for which Σ w (x − y) of a set is smallest, over entries of several parents."""
-    away = rows.parts * rows.spread(gains) - rows.wanted
-    members = np.stack([code.has(parent) for parent in range(len(away))])
-    several = members.sum(0) > 1
-    system = (away * members)[:, several]
-    _, vectors = np.linalg.eigh(system @ system.T)
-    solved = vectors[:, 0] / vectors[:, 0].sum()
-    refined: PerParent = solved if (solved > 0).all() else weights
-    return refined
-
-
-def _pair_weights(rows: Rows, scale: float) -> PerParent | None:
-    """Weights, of a sum of 1, where entries of two parents are their mean by weight: the place of
-    the merge between both is the same everywhere."""
-    n_parents = len(rows.parts)
-    equations, logs = [], []
-    for one, other in combinations(range(n_parents), 2):
-        span = scale * (rows.parts[one] - rows.parts[other])
-        usable = (rows.parts[one] * rows.parts[other] > 0) & (rows.wanted != 0) & (span != 0)
-        place = (rows.wanted[usable] - scale * rows.parts[other][usable]) / span[usable]
-        inside = place[(place > 0.01) & (place < 0.99)]
-        value, count = _spike(inside / (1 - inside), 4 * FINE_WIDTH)
-        if count >= SPIKE_ENTRIES:
-            equation = np.zeros(n_parents)
-            equation[one], equation[other] = count**0.5, -(count**0.5)
-            equations.append(equation)
-            logs.append(np.log(value) * count**0.5)
-    if np.linalg.matrix_rank(np.array(equations)) < n_parents - 1 if equations else True:
-        return None
-    solved = np.exp(np.linalg.lstsq(np.array(equations), np.array(logs), rcond=None)[0])
-    weights: PerParent = solved / solved.sum()
-    return weights
-
-
-def _set_values(
-    rows: Rows, gains: PerPiece, weights: PerParent | None
-) -> dict[tuple[int, ...], Entries]:
+def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
     """ΔW of every entry, were it made of a set of parents."""
     terms = rows.parts * rows.spread(gains)
     values: dict[tuple[int, ...], Entries] = {}
     values[()] = np.zeros(rows.parts.shape[1])
     for size in range(1, len(terms) + 1):
         for members in combinations(range(len(terms)), size):
-            chosen = list(members)
-            if weights is None:
-                values[members] = terms[chosen].sum(0)
-            else:
-                values[members] = weights[chosen] @ terms[chosen] / weights[chosen].sum()
+            values[members] = terms[list(members)].sum(0)
     return values
 
 
@@ -396,33 +250,59 @@ def _decode(
     return _Code(sets, number), float((number >= 0).mean())
 
 
-def _decoded_coarse(rows: Rows, guess: PerParent) -> Reconstruction | None:
-    """Draws, in a type that keeps no exact multiples; None where rounding hides them. Entries in
-    which all parents go the same way have the weights of a sum on average, whatever is elected."""
-    terms = rows.parts * np.where(guess < 0, -1.0, 1.0)[:, None]
-    same = (terms >= 0).all(0) | (terms <= 0).all(0)
-    weights = np.linalg.lstsq(rows.parts[:, same].T, rows.wanted[same], rcond=None)[0]
-    own = rows.spread(np.repeat(weights[:, None], len(rows.pieces), axis=1)) * rows.parts
-    large = (np.abs(own) > APART * rows.slack).all(0)
-    if large.sum() < LEAST_DECODED or not weights.all():
+def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
+    """What entries tell, decoded into their parents'; None where rounding hides them."""
+    gains = _first_gains(rows, np.where(guess < 0, -1.0, 1.0))
+    if gains is None:
         return None
-    dropped = float((np.abs(rows.wanted[large]) <= rows.slack[large] / 2).mean())
-    density = 1 - dropped ** (1 / len(weights))
-    if density <= 0:
-        return None
-    gains = np.repeat(weights[:, None] / density, len(rows.pieces), axis=1)
+    # draws keep some share of a matrix: it is rescaled by as much
     lengths = np.array([[piece.stop - piece.start for piece in rows.pieces]])
-    rescaled = rows.spread(RESCALED / lengths**0.5 * ((1 - density) / density) ** 0.5)[0]
+    rescaled = rows.spread(RESCALED / lengths**0.5)[0]
     for narrower in (1.0, 0.5, 0.1, 0.0):
-        values = _set_values(rows, gains, None)
-        code, share = _decode(rows, values, GAIN_ERROR[False] + narrower * rescaled)
+        values = _set_values(rows, gains)
+        code, share = _decode(rows, values, GAIN_ERROR[rows.is_fine] + narrower * rescaled)
         clear = _clear(rows, values) & (code.number >= 0)
         if clear.sum() < LEAST_DECODED:
             return None
         gains = _gains_of(rows, code, clear, gains)
+    code, share = _decode(rows, _set_values(rows, gains), GAIN_ERROR[rows.is_fine])
     wrong = rows.shifted()
-    _, chance = _decode(wrong, _set_values(wrong, gains, None), GAIN_ERROR[False])
-    return _recipe(rows, _Decoding(code, gains, clear, share, chance), None)
+    _, chance = _decode(wrong, _set_values(wrong, gains), GAIN_ERROR[rows.is_fine])
+    return _recipe(rows, _Decoding(code, gains, clear, share, chance))
+
+
+def _first_gains(rows: Rows, signs: PerParent) -> PerPiece | None:
+    """What a kept entry is multiplied by, roughly.
+
+    In a fine type, that of most entries, which came from one parent alone. In others, weights of a
+    sum over the density: entries in which all parents go the same way have them on average,
+    whatever is elected.
+    """
+    if rows.is_fine:
+        first = signs * [
+            _spike(rows.wanted, part * s) for part, s in zip(rows.parts, signs, strict=True)
+        ]
+    else:
+        terms = rows.parts * signs[:, None]
+        same = (terms >= 0).all(0) | (terms <= 0).all(0)
+        weights = np.linalg.lstsq(rows.parts[:, same].T, rows.wanted[same], rcond=None)[0]
+        large = (np.abs(weights[:, None] * rows.parts) > APART * rows.slack).all(0)
+        if large.sum() < LEAST_DECODED:
+            return None
+        dropped = float((np.abs(rows.wanted[large]) <= rows.slack[large] / 2).mean())
+        first = weights / max(1 - dropped ** (1 / len(weights)), 1e-9)
+    return np.repeat(first[:, None], len(rows.pieces), axis=1) if first.all() else None
+
+
+def _spike(wanted: Entries, part: Entries) -> float:
+    """The value of most positive ratios, up to `SPIKE_WIDTH`; 0 of few."""
+    ratios = wanted[part != 0] / part[part != 0]
+    logs = np.sort(np.log(ratios[(ratios > 1e-4) & (ratios < 1e4)]))
+    counts = np.searchsorted(logs, logs + SPIKE_WIDTH, side="right") - np.arange(len(logs))
+    if counts.max(initial=0) < SPIKE_ENTRIES:
+        return 0.0
+    first = int(counts.argmax())
+    return float(np.exp(np.median(logs[first : first + counts[first]])))
 
 
 def _clear(rows: Rows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
@@ -456,9 +336,8 @@ class _Decoding:
     chance: float
 
 
-def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> Reconstruction:
-    """What the sets of entries tell of the method. `mean_weights`: where entries of several parents
-    are a mean."""
+def _recipe(rows: Rows, decoding: _Decoding) -> Reconstruction:
+    """What the sets of entries tell of the method."""
     typical = np.median(decoding.gains, axis=1)
     n_parents = len(typical)
     kept = np.stack([decoding.code.has(parent) for parent in range(n_parents)])
@@ -473,15 +352,8 @@ def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> 
     # an entry that another was elected over says nothing of whether it was kept
     counted = decoding.clear & ~(against & elects)
     separation, error = _separation(rows, kept, counted)
-    scale = round(float(typical.mean()), 5) if mean_weights is not None else 1.0
-    used = typical if mean_weights is None else mean_weights
-    if rows.is_fine and separation >= TRIMMED and elects:
-        densities = [_trimmed_density(rows, kept[i], counted, i) for i in range(n_parents)]
-        numbers = np.array(used).round(4), np.array(densities).round(2), round(scale, 3)
-        return _ties_of(rows, *numbers, normalises=mean_weights is not None)
     rates = (kept & counted).sum(1) / max(1, int(counted.sum()))
-    drawn, density = _drawn(rows, kept, counted, decoding.gains)
-    used = drawn if mean_weights is None else mean_weights
+    used, density = _drawn(rows, kept, counted, decoding.gains)
     found = Reconstruction(
         method=None,
         weights=tuple(_written(weight) for weight in used),
@@ -498,7 +370,6 @@ def _recipe(rows: Rows, decoding: _Decoding, mean_weights: PerParent | None) -> 
         found,
         method=method,
         densities=(_written(density),) * n_parents,
-        normalises=mean_weights is not None,
         is_drawn=True,
     )
 
@@ -524,22 +395,6 @@ def _written(value: float) -> float:
     """A number that draws show, as somebody would write it."""
     short = round(float(value), 2)
     return short if abs(value - short) < DENSITY_ERROR else round(float(value), 3)
-
-
-def _trimmed_density(rows: Rows, kept: np.ndarray, counted: Chosen, parent: int) -> float:
-    """The share of entries above the threshold that best parts what was kept from what was not."""
-    above, sizes = 0.0, np.abs(rows.parts[parent])
-    for piece in rows.pieces:
-        use = counted[piece] & (sizes[piece] > 0)
-        order = np.argsort(sizes[piece][use], kind="stable")
-        is_kept = kept[piece][use][order]
-        # errors where everything from a place on is kept
-        below = np.concatenate([[0], np.cumsum(is_kept)])
-        over = np.concatenate([[0], np.cumsum(~is_kept)])
-        place = int((below + over[-1] - over).argmin())
-        least = np.append(sizes[piece][use][order], np.inf)[place]
-        above += float((sizes[piece] >= least).sum())
-    return above / len(sizes)
 
 
 def _separation(rows: Rows, kept: np.ndarray, counted: Chosen) -> tuple[float, float]:

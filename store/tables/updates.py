@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +42,20 @@ class FamilyUpdates:
     relative_norm: Float64[np.ndarray, "models slots"]
     zero_share: Float64[np.ndarray, "models slots"]
     stable_rank: Float64[np.ndarray, "models slots"]
+
+    def take(self, rows: Sequence[int]) -> FamilyUpdates:
+        arrays = ("keys", "sketched", "pooled", "layers", *SLOT_NUMBERS)
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
+    def by_layer(
+        self, numbers: Float64[np.ndarray, "models slots"]
+    ) -> Float64[np.ndarray, "models layers"]:
+        """Sums over the slots of each layer, without those of no number."""
+        sums = np.zeros((len(self.keys), len(self.layer_names)))
+        for column, name in enumerate(self.layer_names):
+            own = [at for at, slot in enumerate(self.slots) if (slot.stack, slot.layer) == name]
+            sums[:, column] = np.nansum(numbers[:, own], axis=1)
+        return sums
 
 
 def fetch_updates(

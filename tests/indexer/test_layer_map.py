@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import pearsonr
 
 from deltadex.indexer.layer_map import find_layer_map
 from deltadex.indexer.weight_samples import MatrixSample
@@ -66,18 +65,6 @@ def test_any_order_of_layers_is_recovered_with_their_distance(order, noise):
     assert found.is_identity == (order == list(range(LAYERS)))
 
 
-@settings(max_examples=5, deadline=None)
-@given(scale=st.floats(1e-6, 1e6), shift=st.floats(-1, 1))
-def test_scaled_and_shifted_values_change_no_evidence(scale, shift):
-    child = in_order(range(LAYERS), 0.3)
-    moved = [replace(m, values=(m.values * np.float32(scale) + shift * scale)) for m in child]
-
-    plain, changed = (find_layer_map(model, BASE) for model in (child, moved))
-
-    assert changed.layers == plain.layers
-    assert changed.correlations == pytest.approx(plain.correlations, abs=2e-3)
-
-
 def test_chance_is_never_significant_and_p_is_no_smaller_than_its_rate():
     rng = np.random.default_rng(3)
     shuffled = [
@@ -96,15 +83,6 @@ def test_constant_runs_and_runs_with_nan_are_no_evidence():
         child = [replace(m, values=np.full_like(m.values, value)) for m in BASE]
 
         assert find_layer_map(child, BASE).p == 1.0
-
-
-def test_correlations_are_of_ranks_so_that_one_entry_decides_nothing():
-    spoiled = [replace(m, values=np.append(m.values[:-1], np.float32(1e6))) for m in BASE]
-
-    found = find_layer_map(spoiled, BASE)
-
-    assert found.correlations["decoder.q"] > 0.9
-    assert pearsonr(spoiled[0].values, BASE[0].values).statistic < 0.5
 
 
 def test_equal_layers_of_a_base_are_taken_in_turn():

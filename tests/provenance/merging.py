@@ -5,8 +5,8 @@ import torch
 
 from deltadex.indexer import DenseDelta, LinearPool, MatrixUpdate
 from deltadex.indexer.fingerprint import sketch_recipe
-from deltadex.provenance.merges.parents import Dictionary, Updates
 from deltadex.records import Slot
+from deltadex.store import FamilyUpdates
 
 LAYERS, WIDTH = 3, 48
 SLOTS = [Slot("encoder", layer, role) for layer in range(LAYERS) for role in ("q", "up")]
@@ -23,7 +23,7 @@ def random_updates(number, *, seed=0, kin=()):
     return updates * sizes
 
 
-def sketched(updates, names=None, *, floor=0.0):
+def sketched(updates, *, floor=0.0):
     """Their sketches and statistics, as the catalog has them; `floor`: |rounding| of a slot."""
     pooled, layers = [], []
     for update in updates:
@@ -42,22 +42,20 @@ def sketched(updates, names=None, *, floor=0.0):
         pooled.append(sketch.pooled)
         layers.append(np.stack([sketch.layers["encoder", layer] for layer in range(LAYERS)]))
     norms = updates.flatten(2).norm(dim=2).double().numpy()
-    return Updates(
-        ids=names or [f"m{row}" for row in range(len(updates))],
+    unknown = np.full(norms.shape, np.nan)
+    return FamilyUpdates(
+        keys=np.arange(len(updates)),
         sketched=np.ones(len(updates), dtype=np.bool_),
         pooled=np.stack(pooled),
         layers=np.stack(layers),
-        layer_names=[("encoder", layer) for layer in range(LAYERS)],
-        floors=np.full((len(updates), LAYERS), 2 * floor**2),
-        norms=norms,
-        slot_floors=np.full(norms.shape, floor),
-        zeros=(updates == 0).double().mean((2, 3)).numpy(),
-        slot_layers=[slot.layer for slot in SLOTS],
+        layer_names=tuple(("encoder", layer) for layer in range(LAYERS)),
+        slots=tuple(SLOTS),
+        fro_norm=norms,
+        noise_floor=np.full(norms.shape, floor),
+        relative_norm=unknown,
+        zero_share=(updates == 0).double().mean((2, 3)).numpy(),
+        stable_rank=unknown,
     )
-
-
-def dictionary(updates, **options):
-    return Dictionary.of(sketched(updates, **options))
 
 
 def trimmed(updates, density):

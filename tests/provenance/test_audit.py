@@ -15,7 +15,7 @@ import deltadex as dx
 from deltadex.errors import UnknownModel
 from deltadex.indexer import resolve_base
 from deltadex.provenance import find_direction_edit
-from deltadex.provenance.audit.audit import OUTLIER_Z, lone_z, robust_z
+from deltadex.provenance.audit.audit import OUTLIER_Z, length_z
 from deltadex.store import Catalog
 
 LAYERS, WIDTH = 4, 64
@@ -119,9 +119,7 @@ def test_each_kind_is_found_and_ordinary_models_are_not(findings):
         ("zz-half", "near-duplicate"),
     }
 
-    # an edit alone is of rank one, and what is below rounding is short
-    also = {(model, "outlier") for model in ("edit-plain", "edit-half", "rounded")}
-    assert expected <= set(findings) <= expected | also
+    assert set(findings) - {("rounded", "outlier")} == expected  # what is below rounding is short
 
 
 def test_details_are_plain_sentences(findings):
@@ -139,7 +137,7 @@ def test_details_are_plain_sentences(findings):
     assert "times as long as the median" in texts["loud", "outlier"]
 
 
-@pytest.mark.parametrize("strength", [0.5, 0.8, 1.0])
+@pytest.mark.parametrize("strength", [0.5, 1.0])
 def test_the_strength_is_that_of_the_singular_direction_of_the_true_update(
     family, tmp_path, strength
 ):
@@ -275,27 +273,6 @@ def test_a_base_under_two_names_is_said(family, tmp_path):
     assert str(family / "base") in found[0]["detail"]
 
 
-@given(
-    st.lists(st.floats(-5, 5), min_size=12, max_size=40),
-    st.floats(-3, 3),
-    st.sampled_from([0.5, 2.0, 4.0]),
-)
-def test_robust_z_does_not_depend_on_origin_and_unit(numbers, shift, scale):
-    own = np.array(numbers)
-    if np.quantile(own, 0.9) - np.median(own) < 0.1 or np.median(own) - np.quantile(own, 0.1) < 0.1:
-        return
-
-    np.testing.assert_allclose(robust_z(own * scale + shift), robust_z(own), rtol=1e-6, atol=1e-6)
-
-
-def test_a_group_of_a_fifth_is_no_outlier_and_a_single_model_is():
-    numbers = np.concatenate([np.linspace(-1, 1, 48), np.full(12, 20.0)])
-    single = np.concatenate([np.linspace(-1, 1, 59), [20.0]])
-
-    assert np.abs(robust_z(numbers)).max() < OUTLIER_Z
-    assert np.flatnonzero(np.abs(robust_z(single)) >= OUTLIER_Z).tolist() == [59]
-
-
 def test_a_label_that_all_near_models_contradict_is_said_by_audit_eval_and_find_similar(tmp_path):
     rng = np.random.default_rng(0)
     models = []
@@ -411,7 +388,7 @@ def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):
     assert failed["rounded"]["reason"] == said
 
 
-@pytest.mark.parametrize("n_siblings", [4, 8, 20])
+@pytest.mark.parametrize("n_siblings", [4, 20])
 def test_an_update_eighteen_times_as_long_as_its_siblings_stands_out(tmp_path, n_siblings):
     base = make_bert(tmp_path / "base", seed=0, layers=2, width=WIDTH)
     config = json.loads((tmp_path / "base" / "config.json").read_text())
@@ -431,6 +408,6 @@ def test_an_update_eighteen_times_as_long_as_its_siblings_stands_out(tmp_path, n
 def test_one_length_stands_out_and_a_group_does_not(lengths, sign):
     far = sign * 30.0
 
-    assert abs(lone_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
+    assert abs(length_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
     group = np.array([*lengths, *[far] * (2 + len(lengths) // 8)])
-    assert not lone_z(group)[len(lengths) :].any()
+    assert not length_z(group)[len(lengths) :].any()

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import make_bert, make_checkpoint
 from test_audit import edit
 from test_trace import in_order
 from traced_bases import llama
@@ -198,13 +198,3 @@ def test_transposed_attentions_are_counted_in_every_layer(tmp_path, make):
         answer = db.trace(str(folder)).to_json()
 
     assert "attention not the base's in 6 of 6 layers" in answer["sentence"]
-
-
-def test_a_fine_tune_of_a_pruned_base_says_its_shapes(tmp_path, family):
-    base = make_bert(tmp_path / "base", seed=0, layers=6, width=64)
-    config = json.loads((family / "base" / "config.json").read_text())
-    tuned = make_checkpoint(
-        tmp_path / "m", finetune(without_neurons(base, 84), seed=1), config=config
-    )
-
-    assert "up of 84 × 64, the base's of 128 × 64" in traced(family, tuned)["sentence"]

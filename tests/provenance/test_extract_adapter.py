@@ -9,13 +9,12 @@ import warnings
 from contextlib import contextmanager
 
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
 import transformers
 from click.testing import CliRunner
 from hub_standin import StandInHub
-from hypothesis import given
-from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
@@ -102,11 +101,6 @@ def _loaded(folder, kind, vocabulary=None, **settings):
         ("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}, None),
         ("Qwen2ForCausalLM", GROUPED, "replaced"),
         ("GPTNeoXForCausalLM", SIZES, "added"),
-        pytest.param("BertForMaskedLM", SIZES, "added", marks=pytest.mark.slow),
-        pytest.param("RobertaForMaskedLM", SIZES, "added", marks=pytest.mark.slow),
-        pytest.param(
-            "Phi3ForCausalLM", GROUPED | {"pad_token_id": 0}, None, marks=pytest.mark.slow
-        ),
         pytest.param(
             "T5ForConditionalGeneration",
             {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
@@ -220,8 +214,6 @@ def _spent(folder, row, delta):
     [
         ({"rank": 16}, "float32"),
         ({"bytes": "250 KB"}, "float16"),
-        pytest.param({"rank": 16}, "bfloat16", marks=pytest.mark.slow),
-        pytest.param({"bytes": "250 KB"}, "float32", marks=pytest.mark.slow),
     ],
 )
 def test_the_error_is_what_is_written_and_within_1_percent_of_exact_svd(db, pair, size, dtype):
@@ -256,41 +248,25 @@ def test_the_least_budget_is_named_and_enough_and_all_that_is_left_out_counts(db
     assert str(least - 1) in _refusal(db, pair, bytes=str(least - 1), force=True)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 6), st.integers(1, 6), st.lists(st.floats(0.01, 9), max_size=4)),
-        min_size=1,
-        max_size=5,
-    ),
-    st.integers(0, 400),
-)
-def test_no_single_exchange_of_ranks_gains_per_byte(modules, budget):
+def test_ranks_go_to_the_largest_gain_per_byte_that_fits():
+    sigmas = {(2, 2): [9.0, 3.0], (6, 6): [9.0, 9.0], (1, 1): [0.1]}
     updates = [
-        ModuleUpdate(
-            key=(Slot("encoder", place, "q"), ""),
-            shape=(n_out, n_in),
-            sigma=torch.tensor(sorted(sigma, reverse=True), dtype=torch.float64).numpy(),
-        )
-        for place, (n_out, n_in, sigma) in enumerate(modules)
+        ModuleUpdate(key=(Slot("encoder", place, "q"), ""), shape=shape, sigma=np.array(sigma))
+        for place, (shape, sigma) in enumerate(sigmas.items())
     ]
-    ranks = deal_out(updates, budget, 4)
-    costs = {u.key: 4 * sum(u.shape) for u in updates}
-    left = budget - sum(ranks[u.key] * costs[u.key] for u in updates)
 
-    assert left >= 0
-    nexts = [u for u in updates if ranks[u.key] < len(u.sigma)]
-    for update in nexts:
-        gain = update.sigma[ranks[update.key]] ** 2 / sum(update.shape)
-        worse = sum(
-            costs[other.key]
-            for other in updates
-            for sigma in other.sigma[: ranks[other.key]]
-            if sigma**2 / sum(other.shape) < gain
-        )
-        # what is taken for less was taken when this one no longer fitted
-        assert costs[update.key] > left + worse or worse < costs[update.key]
-    if not any(ranks.values()):
-        assert all(costs[u.key] > budget for u in updates if len(u.sigma))
+    def ranks(budget):
+        return list(deal_out(updates, budget, 4).values())
+
+    # gains per byte: 81/4, 9/4 of the first; 81/12 twice of the second; .01/2 of the third
+    assert [ranks(n) for n in (15, 16, 64, 112, 128, 136)] == [
+        [0, 0, 1],
+        [1, 0, 0],
+        [1, 1, 0],
+        [1, 2, 0],
+        [2, 2, 0],
+        [2, 2, 1],
+    ]
 
 
 def test_biases_alone_norms_alone_and_a_head_alone_are_adapters(db, tmp_path):

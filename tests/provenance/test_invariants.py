@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 import torch
 import transformations as made
+from factories import make_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
@@ -17,7 +18,6 @@ from deltadex.provenance.bases.base_invariants import (
     affordable,
     choose_anchors,
     make_invariants,
-    quantise,
 )
 from deltadex.provenance.bases.invariants import (
     Whitening,
@@ -53,7 +53,8 @@ def make(kind, seed=0):
 
 
 def rows_of(model, folder):
-    made.write_model(model, folder)
+    tensors = {name: tensor.contiguous().clone() for name, tensor in model.state.items()}
+    make_checkpoint(folder, tensors, config=model.config)
     checkpoint, config = open_local(folder), ModelFolder.at(folder).json("config.json")
     placed = place({name: ref.shape for name, ref in checkpoint.tensors.items()}, config)
     return ModelRows(checkpoint, placed, config)
@@ -72,7 +73,7 @@ def bases(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("bert", n) for n in ("copy", "values", "keys", "all", "4-bit+all")),
+        *(("bert", n) for n in ("copy", "values", "keys", "all")),
         *(("bert", n) for n in ("grown+all", "duplicated+heads+residual")),
         *(("llama", n) for n in ("residual-signs", "rotated+all", "dropped+rotated")),
     ],
@@ -96,7 +97,7 @@ def test_layers_and_changes_of_a_transformed_model(kind, name, bases, tmp_path):
 def test_a_decoy_of_the_same_config_is_not_the_bases(kind, bases, tmp_path):
     model, invariants = bases[kind]
 
-    for name, decoy in made.decoys(model, make(kind, 1), make(kind, 2)).items():
+    for name, decoy in made.decoys(model, make(kind, 1)).items():
         answer = find_transformation(rows_of(decoy, tmp_path / name), invariants)
 
         if any(part in name for part in ("embeddings", "residual", "column-order")):
@@ -184,18 +185,6 @@ def test_whitened_responses_do_not_depend_on_the_basis(seed):
     np.testing.assert_allclose(first, second, atol=1e-4)
 
 
-def test_whitening_is_by_the_inverse_root_of_the_shrunk_gram_matrix():
-    anchors = normal(np.random.default_rng(0), 12, 40)
-    centred = anchors - anchors.mean(axis=0)
-    gram = centred @ centred.T
-    lengths = np.sqrt(np.diag(gram))
-    expected = np.linalg.inv(gram / np.outer(lengths, lengths) + np.eye(12))
-
-    matrix = Whitening.of(anchors).matrix
-
-    np.testing.assert_allclose(matrix @ matrix.T, expected, atol=1e-5)
-
-
 def test_p_is_pearsons():
     rng = np.random.default_rng(0)
     for strength in (0.0, 0.2, 0.5):
@@ -216,13 +205,3 @@ def test_p_counts_a_null_that_is_wider_than_chance():
     p = np.exp(log_p(wide, 200.0, null_width(wide, 200.0), comparisons=1))
 
     assert np.mean(p < 0.01) < 0.025
-
-
-@given(SEEDS)
-def test_quantised_vectors_keep_their_directions(seed):
-    vectors = np.random.default_rng(seed).normal(size=(3, 50)).astype(np.float32)
-
-    kept = quantise(vectors).astype(float)
-
-    for vector, other in zip(vectors, kept, strict=True):
-        assert vector @ other > 0.999 * np.linalg.norm(vector) * np.linalg.norm(other)

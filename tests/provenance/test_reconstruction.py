@@ -5,7 +5,7 @@ import torch
 from merging import SLOTS, WIDTH, column, dare, random_updates, rows_of, ties
 
 from deltadex.provenance.merges.merge_formulas import slerp_weights
-from deltadex.provenance.merges.reconstruction import further_parent, reconstruct
+from deltadex.provenance.merges.reconstruction import reconstruct
 
 BASE = torch.randn(len(SLOTS), WIDTH, WIDTH, generator=torch.Generator().manual_seed(1))
 UPDATES = random_updates(4, seed=2) * 0.3
@@ -86,15 +86,6 @@ def test_weights_that_vary_by_matrix_are_given_for_each():
     assert proof.method == "linear"
     found = [proof.by_place[slot.layer, slot.role == "q"][0] for slot in SLOTS]
     assert found == pytest.approx(own.flatten().tolist(), abs=1e-4)
-
-
-def test_a_further_parent_is_found_in_the_rows():
-    update = dare(UPDATES[:3], column(0.5, 0.45, 0.05), 0.5)
-    merged = rows_of(BASE, update)
-
-    others = [PARENTS[3], PARENTS[2]]
-    assert further_parent(BASE_ROWS, merged, PARENTS[:2], others) == 1
-    assert further_parent(BASE_ROWS, merged, PARENTS[:3], others[:1]) is None
 
 
 def stored_in_bfloat16(merge, *, scale=1.0):

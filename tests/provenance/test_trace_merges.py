@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import yaml
 from factories import make_bert, make_checkpoint
 
 import deltadex as dx
@@ -41,11 +42,20 @@ def family(tmp_path_factory):
     trimmed = {n: without_outliers(base[n], third[n], fourth[n]) for n in first}
     merges = {"models/mean": mean, "drawn": drawn, "trained": trained, "trimmed": trimmed}
     merges["headed"] = headed
+    merges["graded"] = {n: graded(n, t, fourth[n]) for n, t in third.items()}
     for name, tensors in merges.items():
         make_checkpoint(folder / name, tensors, config=config)
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models")
     return folder
+
+
+def graded(name, one, other):
+    """A mean: .2 of one in the first layer, in others .8, but .6 in attention."""
+    if not one.is_floating_point():
+        return one
+    share = 0.2 if ".layer.0." in name else 0.6 if ".attention." in name else 0.8
+    return share * one + (1 - share) * other
 
 
 def dared(base, *parents, density=0.5):
@@ -85,11 +95,30 @@ def test_an_indexed_merge_is_proven_and_written_as_mergekits_config(family, tmp_
     assert weights(answer["parents"]) == pytest.approx({"m1": 0.7, "m2": 0.3}, abs=1e-4)
     assert answer["reconstructed_share"] > 0.99
     assert answer["chance_share"] < 0.01
-    lines = (tmp_path / "merge.yaml").read_text("utf-8").splitlines()
-    assert "merge_method: linear" in lines
-    assert f'  - model: "{family / "models" / "m1"}"' in lines
-    assert [line.split()[1] for line in lines if "weight:" in line] == ["0.7", "0.3"]
-    assert any(line.startswith("# reproduces ") for line in lines)
+    text = (tmp_path / "merge.yaml").read_text("utf-8")
+    assert yaml.safe_load(text) == {
+        "merge_method": "linear",
+        "dtype": "float32",
+        "models": [
+            {"model": str(family / "models" / name), "parameters": {"weight": weight}}
+            for name, weight in (("m1", 0.7), ("m2", 0.3))
+        ],
+    }
+    assert any(line.startswith("# reproduces ") for line in text.splitlines())
+
+
+def test_weights_by_layer_and_of_attention_are_slices_with_a_filter(family, tmp_path):
+    answer = trace(family, family / "graded", mergekit=tmp_path / "merge.yaml")
+
+    slices = yaml.safe_load((tmp_path / "merge.yaml").read_text("utf-8"))["slices"]
+    own = [
+        {s["model"].rpartition("/")[2]: s["parameters"]["weight"] for s in one["sources"]}
+        for one in slices
+    ]
+    assert answer["complete"] is True
+    assert slices[0]["sources"][0]["layer_range"] == [0, 1]
+    assert own[0] == {"m3": 0.2, "m4": 0.8}
+    assert own[1]["m3"] == [{"filter": "attention", "value": 0.6}, {"value": 0.8}]
 
 
 def test_a_folder_that_is_not_indexed_is_read_for_its_parents(family):

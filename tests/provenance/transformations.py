@@ -8,16 +8,11 @@ preserves the model's function, it does so exactly up to the rounding of float32
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import torch
-from safetensors.torch import save_file
 
 State = dict[str, torch.Tensor]
 BERT_LAYER, LLAMA_LAYER = "encoder.layer.", "model.layers."
@@ -107,70 +102,6 @@ class Model:
         return replace(self, state=self.state | changed, config={**self.config, **config})
 
 
-def write_model(model: Model, folder: Path) -> None:
-    half_made = folder.with_name(f".{folder.name}")
-    shutil.rmtree(half_made, ignore_errors=True)
-    half_made.mkdir(parents=True)
-    tensors = {name: tensor.contiguous().clone() for name, tensor in model.state.items()}
-    save_file(tensors, half_made / "model.safetensors", metadata={"format": "pt"})
-    (half_made / "config.json").write_text(json.dumps(dict(model.config), indent=1), "utf-8")
-    half_made.rename(folder)
-
-
-def layer_matrices(model: Model) -> list[str]:
-    return [
-        name
-        for name, tensor in model.state.items()
-        if name.startswith(model.names.layer) and tensor.ndim == 2
-    ]
-
-
-def _each_matrix(model: Model, change: Callable[[torch.Tensor], torch.Tensor]) -> Model:
-    return model.with_state({name: change(model.state[name]) for name in layer_matrices(model)})
-
-
-def store_as(model: Model, dtype: torch.dtype) -> Model:
-    return replace(model, state={name: t.to(dtype) for name, t in model.state.items()})
-
-
-def round_to_int8(model: Model) -> Model:
-    """Dequantised 8-bit weights, scaled by row (LLM.int8, Dettmers et al. 2022)."""
-
-    def rounded(matrix: torch.Tensor) -> torch.Tensor:
-        scale = matrix.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-        return (matrix / scale).round() * scale
-
-    return _each_matrix(model, rounded)
-
-
-_NF4_BELOW = (-1.0, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.09105, 0.0)
-_NF4_ABOVE = (0.0795803, 0.1609302, 0.2461123, 0.3379152, 0.4407098, 0.562617, 0.7229568, 1.0)
-NF4 = torch.tensor((*_NF4_BELOW, *_NF4_ABOVE))
-"""The levels of NF4 (Dettmers et al. 2023, appendix E)."""
-
-
-def round_to_4_bits(model: Model) -> Model:
-    """Dequantised NF4, scaled by blocks of 64."""
-
-    def rounded(matrix: torch.Tensor) -> torch.Tensor:
-        blocks = matrix.reshape(-1, 64)
-        scale = blocks.abs().amax(1, keepdim=True).clamp(min=1e-12)
-        between = (NF4[1:] + NF4[:-1]) / 2
-        return (NF4[torch.bucketize(blocks / scale, between)] * scale).reshape(matrix.shape)
-
-    return _each_matrix(model, rounded)
-
-
-def prune(model: Model, *, share: float) -> Model:
-    """The smallest entries of every layer matrix set to zero."""
-
-    def pruned(matrix: torch.Tensor) -> torch.Tensor:
-        least = matrix.abs().flatten().kthvalue(max(1, int(share * matrix.numel()))).values
-        return matrix * (matrix.abs() > least)
-
-    return _each_matrix(model, pruned)
-
-
 def keep_layers(model: Model, *, order: Sequence[int]) -> Model:
     """A model of the named layers, in this order: some dropped, repeated or interleaved."""
     layer = model.names.layer
@@ -184,31 +115,16 @@ def keep_layers(model: Model, *, order: Sequence[int]) -> Model:
     return replace(model, state=state, config=config)
 
 
-def choose_tokens(model: Model, *, rows: Sequence[int]) -> Model:
-    """A vocabulary of the named rows of the old one, in this order; -1: a new row, at random."""
-    names = model.names
-    old = model.state[names.words]
-    generator = torch.Generator().manual_seed(0)
-    new = torch.randn((len(rows), old.shape[1]), generator=generator) * old.std()
-    known = torch.tensor(rows) >= 0
-    changed = {}
-    for name in (names.words, "lm_head.weight"):
-        if name in model.state:
-            chosen = model.state[name][torch.tensor(rows).clamp(min=0)]
-            changed[name] = torch.where(known[:, None], chosen, new)
-    return model.with_state(changed, vocab_size=len(rows))
-
-
 def grow_vocabulary(model: Model, *, by: int) -> Model:
-    size = model.number("vocab_size")
-    return choose_tokens(model, rows=[*range(size), *[-1] * by])
-
-
-def cut_vocabulary(model: Model, *, share: float, shuffled: bool = False) -> Model:
-    """A random share of the tokens, in their order or in a random one."""
-    size = model.number("vocab_size")
-    rows = np.random.default_rng(0).permutation(size)[: int(share * size)]
-    return choose_tokens(model, rows=[int(row) for row in (rows if shuffled else np.sort(rows))])
+    """New tokens, at random, behind the old ones."""
+    generator = torch.Generator().manual_seed(0)
+    changed = {}
+    for name in (model.names.words, "lm_head.weight"):
+        if name in model.state:
+            old = model.state[name]
+            new = torch.randn((by, old.shape[1]), generator=generator) * old.std()
+            changed[name] = torch.cat([old, new])
+    return model.with_state(changed, vocab_size=model.number("vocab_size") + by)
 
 
 def permute_neurons(model: Model, *, seed: int = 1) -> Model:
@@ -376,27 +292,11 @@ def rotate_residual(model: Model, *, seed: int = 6) -> Model:
     return transform_residual(model, turn, fold=True)
 
 
-def add_noise(model: Model, *, share: float, seed: int = 7) -> Model:
-    """A random update, `share` of each layer matrix's norm."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def noisy(matrix: torch.Tensor) -> torch.Tensor:
-        noise = torch.randn(matrix.shape, generator=generator)
-        return matrix + noise * (share * matrix.norm() / noise.norm())
-
-    return _each_matrix(model, noisy)
-
-
 def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
-    """All matrices' entries shuffled: each `row` by itself, each `column`, or the `whole` matrix;
-    `row-order` and `column-order` move whole rows and columns. Vectors stay."""
+    """All matrices' entries shuffled, or `row-order`, `column-order`: whole rows or columns."""
     generator = torch.Generator().manual_seed(seed)
 
     def shuffled(matrix: torch.Tensor) -> torch.Tensor:
-        if by == "column":
-            return matrix.gather(0, torch.rand(matrix.shape, generator=generator).argsort(0))
-        if by == "row":
-            return matrix.gather(1, torch.rand(matrix.shape, generator=generator).argsort(1))
         if by == "row-order":
             return matrix[torch.randperm(len(matrix), generator=generator)]
         if by == "column-order":
@@ -426,64 +326,29 @@ def chain(*steps: Callable[[Model], Model]) -> Callable[[Model], Model]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One transformation. `changes`: what is true of it, by words that an answer must have;
-    `order`: the base's layer of each layer, None for all in their places; `same`: whether outputs
-    stay; `rms`: whether it needs RMSNorm; `rebased`: made from a fine-tune where one is there."""
+    `order`: the base's layer of each layer, None for all in their places."""
 
     apply: Callable[[Model], Model]
     changes: tuple[str, ...] = ()
     order: tuple[int, ...] | None = None
-    same: bool = False
-    rms: bool = False
-    rebased: bool = False
 
 
-FFN, HEADS, KEYS = "FFN neurons permuted", "heads permuted", "queries and keys"
-VALUES, PERMUTED, SIGNED, ROTATED = "values", "residual stream permuted", "signs", "rotated"
-DUPLICATED, INTERLEAVED, DROPPED = (0, 1, 2, 3, 2, 3, 4, 5), (0, 2, 1, 3, 2, 4, 3, 5), (0, 1, 3, 5)
+FFN, HEADS, PERMUTED, ROTATED = (
+    "FFN neurons permuted",
+    "heads permuted",
+    "residual stream permuted",
+    "rotated",
+)
+DUPLICATED, DROPPED = (0, 1, 2, 3, 2, 3, 4, 5), (0, 1, 3, 5)
 _ALL = chain(permute_neurons, permute_heads, transform_queries_and_keys, permute_residual)
 
 CASES: Mapping[str, Case] = {
-    "copy": Case(apply=lambda model: model, same=True),
-    "fine-tune": Case(apply=lambda model: model, rebased=True),
-    "noise-20": Case(apply=partial(add_noise, share=0.2)),
-    "bfloat16": Case(apply=partial(store_as, dtype=torch.bfloat16)),
-    "int8": Case(apply=round_to_int8),
-    "4-bit": Case(apply=round_to_4_bits),
-    "pruned-10": Case(apply=partial(prune, share=0.1)),
-    "pruned-30": Case(apply=partial(prune, share=0.3)),
-    "pruned-50": Case(apply=partial(prune, share=0.5)),
-    "dropped": Case(apply=partial(keep_layers, order=DROPPED), order=DROPPED),
-    "duplicated": Case(apply=partial(keep_layers, order=DUPLICATED), order=DUPLICATED),
-    "interleaved": Case(apply=partial(keep_layers, order=INTERLEAVED), order=INTERLEAVED),
-    "grown": Case(apply=partial(grow_vocabulary, by=64), changes=("vocabulary grown",)),
-    "cut": Case(apply=partial(cut_vocabulary, share=0.5), changes=("vocabulary cut",)),
-    "cut-shuffled": Case(
-        apply=partial(cut_vocabulary, share=0.5, shuffled=True), changes=("vocabulary cut",)
-    ),
-    "ffn": Case(apply=permute_neurons, changes=(FFN,), same=True),
-    "heads": Case(apply=permute_heads, changes=(HEADS,), same=True),
-    "keys": Case(apply=transform_queries_and_keys, changes=(KEYS,), same=True),
-    "values": Case(apply=transform_values, changes=(VALUES,), same=True),
-    "residual": Case(apply=permute_residual, changes=(PERMUTED,), same=True),
+    "copy": Case(apply=lambda model: model),
+    "keys": Case(apply=transform_queries_and_keys, changes=("queries and keys",)),
+    "values": Case(apply=transform_values, changes=("values",)),
+    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED)),
     "residual-signs": Case(
-        apply=partial(permute_residual, signs=True),
-        changes=(PERMUTED, SIGNED),
-        same=True,
-        rms=True,
-    ),
-    "rotated": Case(apply=rotate_residual, changes=(ROTATED,), same=True, rms=True),
-    "ffn+heads+keys": Case(
-        apply=chain(permute_neurons, permute_heads, transform_queries_and_keys),
-        changes=(FFN, HEADS),
-        same=True,
-    ),
-    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED), same=True),
-    "fine-tune+all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED), rebased=True),
-    "fine-tune+residual": Case(apply=permute_residual, changes=(PERMUTED,), rebased=True),
-    "dropped+residual": Case(
-        apply=chain(partial(keep_layers, order=DROPPED), permute_residual),
-        changes=(PERMUTED,),
-        order=DROPPED,
+        apply=partial(permute_residual, signs=True), changes=(PERMUTED, "signs")
     ),
     "duplicated+heads+residual": Case(
         apply=chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
@@ -494,61 +359,27 @@ CASES: Mapping[str, Case] = {
         apply=chain(partial(grow_vocabulary, by=64), _ALL),
         changes=("vocabulary grown", FFN, HEADS, PERMUTED),
     ),
-    "4-bit+all": Case(apply=chain(_ALL, round_to_4_bits), changes=(FFN, HEADS, PERMUTED)),
-    "pruned-50+residual": Case(
-        apply=chain(partial(prune, share=0.5), permute_residual), changes=(PERMUTED,)
-    ),
-    "fine-tune+rotated": Case(apply=rotate_residual, changes=(ROTATED,), rms=True, rebased=True),
-    "rotated+ffn+heads": Case(
-        apply=chain(permute_neurons, permute_heads, rotate_residual),
-        changes=(FFN, HEADS, ROTATED),
-        same=True,
-        rms=True,
-    ),
-    "rotated+4-bit": Case(
-        apply=chain(rotate_residual, round_to_4_bits), changes=(ROTATED,), rms=True
-    ),
     "rotated+all": Case(
         apply=chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),
         changes=(FFN, HEADS, ROTATED),
-        same=True,
-        rms=True,
     ),
     "dropped+rotated": Case(
         apply=chain(partial(keep_layers, order=DROPPED), rotate_residual),
         changes=(ROTATED,),
         order=DROPPED,
-        rms=True,
     ),
 }
 
 
-def decoys(base: Model, fresh: Model, twin: Model) -> dict[str, Model]:
-    """Models of the base's config that hold none of its layers. `fresh`: a fresh initialisation
-    with short training; `twin`: another seed's training, as long as there is one."""
+def decoys(base: Model, fresh: Model) -> dict[str, Model]:
+    """Models of the base's config that hold none of its layers; `fresh`: of another seed."""
     return {
         "fresh": fresh,
-        "twin": twin,
         "embeddings-on-fresh": embeddings_on(fresh, base),
-        "embeddings-on-twin": embeddings_on(twin, base),
         "shuffled-whole": shuffle(base, by="whole"),
-        "shuffled-rows": shuffle(base, by="row"),
-        "shuffled-columns": shuffle(base, by="column"),
         "shuffled-row-order": shuffle(base, by="row-order"),
         "shuffled-column-order": shuffle(base, by="column-order"),
         "embeddings-on-row-order": embeddings_on(shuffle(base, by="row-order"), base),
         "embeddings-on-column-order": embeddings_on(shuffle(base, by="column-order"), base),
-        "embeddings-on-shuffled": embeddings_on(shuffle(base, by="whole"), base),
         "fresh+residual": permute_residual(embeddings_on(fresh, base)),
     }
-
-
-def cases(base: Model, tuned: Model | None = None) -> Iterator[tuple[str, Case, Model]]:
-    """Every case that the base admits, made from it, or from a fine-tune of it."""
-    for name, case in CASES.items():
-        if case.rms and not base.names.rotary:
-            continue
-        if not case.rebased:
-            yield name, case, case.apply(base)
-        elif tuned is not None:
-            yield name, case, case.apply(tuned)
