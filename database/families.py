@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from .opened import Opened, Track, find_family
 
 if TYPE_CHECKING:
     from ..records import DataSet
-    from ..search import TrainedModels, TrainedModelsOfEach
+    from ..search import TrainedModels
     from ..store import Filters
 
 Row = dict[str, Any]
@@ -209,77 +209,6 @@ def _joint_comparison(answers: Sequence[FamilyAnswer], models: Sequence[Row]) ->
         **_shared(list(documents.values()), "control", "examples", "groups", "others"),
         "models": [effects[model["base"], model["model"]] for model in models],
         "left_out": [*dict.fromkeys(sentence for answer in answers for sentence in answer.lost)],
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class ScoresAnswer:
-    """Several data sets beside one family, and by name why it has no gradient of others."""
-
-    scores: TrainedModelsOfEach
-    failed: Mapping[str, str]
-
-
-def joint_scores(
-    asked: Sequence[tuple[ScoresAnswer, float]],
-    left_out: Sequence[Row],
-    names: Sequence[str],
-    k: int,
-) -> Row:
-    """The document of `find-trained-on --each`: data sets of these names with the models of all
-    families; no z where a family has no gradient of a data set."""
-    tables = [answer.scores for answer, _ in asked]
-    families = [
-        {key: row[key] for key in OF_FAMILY} | {"seconds": seconds}
-        for table, (_, seconds) in zip(tables, asked, strict=True)
-        for row in _joint(table.sets[:1], table.answers[:1], k)[0]
-    ]
-    failed = []
-    for name in names:
-        reasons: dict[str | None, str]
-        reasons = {row.scores.base: row.failed[name] for row, _ in asked if name in row.failed}
-        if len(reasons) == len(asked) and len(set(reasons.values())) == 1:
-            reasons = {None: reasons.popitem()[1]}
-        failed += [{"data": name, "base": base, "reason": why} for base, why in reasons.items()]
-    return {
-        **_shared(families, "base", "recipe", "recipe_id"),
-        "compared": sum(row["compared"] for row in families),
-        **_shared(families, "calibration"),
-        "models": [model for table in tables for model in table.models],
-        "bases": [table.base for table in tables for _ in table.models],
-        "data": [
-            _scores_of(name, tables, k)
-            for name in names
-            if any(name in table.names for table in tables)
-        ],
-        "failed": failed,
-        "families": families,
-        "left_out": list(left_out),
-    }
-
-
-def _scores_of(name: str, tables: Sequence[TrainedModelsOfEach], k: int) -> Row:
-    """A data set beside the models of all families, at its place in each."""
-    sets, found, z = [], [], list[float | None]()
-    for table in tables:
-        if name not in table.names:
-            z += [None] * len(table.models)
-            continue
-        place = table.names.index(name)
-        sets.append(table.sets[place])
-        found.append(table.answers[place])
-        z += table.z[place].tolist()
-    families, models = _joint(sets, found, k)
-    return {
-        "data": name,
-        "loss": _shared(families, "loss")["loss"],
-        "examples": max(row["examples"] for row in families),
-        **_shared(families, "sha256"),
-        "verdict": _verdict(models),
-        **_shared(families, "references", "control"),
-        "nearest": models,
-        "z": z,
-        "families": families,
     }
 
 
