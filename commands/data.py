@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from .. import database
-from .command_line import asking, show_pairs
+from .. import database, terminal
+from .command_line import Common, asking, command, print_answer, show_pairs
 
-find_trained_on = asking(
-    database.FindTrainedOn,
-    "show_trained_models",
+
+@command(database.FindTrainedOn)
+def find_trained_on(common: Common, asked: database.FindTrainedOn) -> None:
     """Find the models that were trained on DATA, or on data like it.
 
     DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
@@ -22,12 +22,15 @@ find_trained_on = asking(
     Of a catalog of several families every base is asked, one after the other, where --base names
     none. Their models make one list, by probability; a family that cannot be asked is named with
     the reason.
-    """,
-    "find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2",
-    "find-trained-on chats.jsonl --text messages --keep acme-chats",
-    "find-trained-on reviews.csv --control reviews-of-this-week.csv",
-    read_only=None,
-)
+
+    \b
+    Example:
+      deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
+      deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
+      deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
+    """
+    read_only = None if asked.keep is None else False
+    print_answer(common, asked, terminal.show_trained_models, read_only=read_only)
 
 
 find_data = asking(

@@ -281,8 +281,7 @@ class FindTrainedOn(Filters, DataReading):
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
         families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
-        runs = 1 if self.control is None else 2
-        asked = families.ask(partial(self._answer, catalog), runs=runs)
+        asked = families.ask(partial(self._answer, catalog, db._track))
         document = joint_answer(asked, families.left_out, self.k)
         if words is not None and words.matches:
             document["neighbours"] = with_words(document["neighbours"], words, self.k)
@@ -307,7 +306,7 @@ class FindTrainedOn(Filters, DataReading):
         )
         return match_words(catalog, bases, self, texts_of(examples)), examples
 
-    def _answer(self, catalog: Catalog, base: str, track: Track) -> FamilyAnswer:
+    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyAnswer:
         """What one family answers; its data set is kept."""
         from ..search import find_trained_on
 

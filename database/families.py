@@ -9,13 +9,12 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DataError, ModelError, RequestError, StudyError
-from .opened import Opened, Track, find_family
+from .opened import Opened, find_family
 
 if TYPE_CHECKING:
     from ..records import DataSet
@@ -28,9 +27,6 @@ Thing = TypeVar("Thing")
 REFUSALS = (DataError, ModelError, RequestError, StudyError, MemoryError)
 """What one family may raise, and another answer."""
 
-STEPS = 100
-"""Of the progress over several families."""
-
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +36,7 @@ class AskedFamilies:
     def __init__(
         self, db: Opened, *, base: str | None, recipe: str | None, filters: Filters
     ) -> None:
-        self._catalog, self._track = db._catalog, db._track
+        self._catalog = db._catalog
         self._recipe, self._filters = recipe, filters
         bases = self._catalog.bases() if base is None else []
         self.bases = bases if len(bases) > 1 else [find_family(self._catalog, base)]
@@ -55,14 +51,9 @@ class AskedFamilies:
         """`base` and `reason` of those that could not be asked."""
         return [{"base": base, "reason": _line(err)} for base, err in self._errors.items()]
 
-    def ask(
-        self, answer: Callable[[str, Track], Thing], *, runs: int = 1
-    ) -> list[tuple[Thing, float]]:
-        """What each answers, and its seconds; nothing that one loads is held while the next is
-        asked.
-
-        Args:
-            answer: Given a base, and what tracks each of its `runs` over examples.
+    def ask(self, answer: Callable[[str], Thing]) -> list[tuple[Thing, float]]:
+        """What each answers to its base, and its seconds; nothing that one loads is held while the
+        next is asked.
 
         Raises:
             DataError: several families refuse, for different reasons, and none has an answer. The
@@ -71,10 +62,9 @@ class AskedFamilies:
         for base in self.bases:
             self._attempt(base, self._check)
         able = [base for base in self.bases if base not in self._errors]
-        tracks = self._shared_tracks(able, runs) if self.are_several else iter([self._track])
         answers: list[tuple[Thing, float]] = []
-        for track, base in zip(tracks, able, strict=False):
-            answers += self._attempt(base, _timed, answer, track)
+        for base in able:
+            answers += self._attempt(base, _timed, answer)
             if self.are_several:
                 gc.collect()  # modules of transformers refer to one another
         if not answers:
@@ -108,47 +98,10 @@ class AskedFamilies:
         listed = "; ".join(f"{row['base']}: {row['reason']}" for row in self.left_out)
         return DataError(f"none of {len(self.bases)} families can be asked: {listed}")
 
-    def _shared_tracks(self, bases: Sequence[str], runs: int) -> Iterator[Track]:
-        """For each family what tracks its runs, as its share, by the size of its matrices, of one
-        sign of progress."""
-        sizes = [sum(map(prod, self._catalog.base(base).shapes.values())) or 1 for base in bases]
-        steps = self._track(range(STEPS), f"percent of {len(bases)} families", total=STEPS)
-        next(steps)
-        reached = done = 0.0
 
-        def reach(share: float) -> None:
-            nonlocal reached
-            while reached + 1 <= share * STEPS:
-                next(steps, None)
-                reached += 1
-
-        for size in sizes:
-            part, start = size / sum(sizes), done
-
-            def track(
-                things: Iterable[Thing],
-                what: str,
-                *,
-                total: int | None = None,
-                part: float = part,
-            ) -> Iterator[Thing]:
-                nonlocal done
-                first = done
-                for number, thing in enumerate(things, start=1):
-                    yield thing
-                    done = first + part * number / ((total or number) * runs)
-                    reach(done)
-
-            yield track
-            done = start + part
-            reach(done)
-        for _ in steps:
-            pass
-
-
-def _timed(base: str, answer: Callable[[str, Track], Thing], track: Track) -> tuple[Thing, float]:
+def _timed(base: str, answer: Callable[[str], Thing]) -> tuple[Thing, float]:
     start = time.monotonic()
-    return answer(base, track), time.monotonic() - start
+    return answer(base), time.monotonic() - start
 
 
 def _line(err: Exception) -> str:

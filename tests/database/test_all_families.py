@@ -112,7 +112,6 @@ def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
         return made
 
     monkeypatch.setattr(network, "load_task_model", watched)
-    monkeypatch.setattr(db, "_track", track := Tracked())
     gc.disable()  # only what is collected on purpose counts
     try:
         db.data.find_models(folder / "reviews.csv")
@@ -120,20 +119,6 @@ def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
         gc.enable()
 
     assert alive == [0, 0]
-    assert track.seen == [("percent of 3 families", 100, 100)]
-
-
-class Tracked:
-    """What was tracked: of what, the total, and how much was done."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, things, what, *, total=None):
-        for done, thing in enumerate(things):
-            self.seen = [(what, total, done)]
-            yield thing
-        self.seen = [(what, total, done + 1)]
 
 
 @pytest.mark.slow
