@@ -10,7 +10,6 @@ from factories import make_bert
 from running import TEXTS, document, run
 
 from deltadex.study.geometry.geometry import GeometryTable
-from deltadex.study.layers.layers import LayersTable
 from deltadex.terminal import show_study
 
 
@@ -21,23 +20,6 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert first == again
     assert {"name", "curves", "slots", "thetas", "failed", "picture"} <= set(first)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_rank_of_a_family_has_means_with_standard_errors(family):
-    report = document(family, "rank", "--family", family / "base")
-
-    points = [p for c in report["curves"] for p in c["points"] if p["count"] > 1]
-    assert points
-    assert all(p["standard_error"] is not None for p in points)
-
-
-def test_rank_of_the_weights_differs_from_that_of_the_update(family):
-    update = document(family, "rank", "a-0")
-    weights = document(family, "rank", "a-0", "--weights")
-
-    assert weights["subject"] == "weights"
-    assert update["slots"] != weights["slots"]
 
 
 def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
@@ -70,20 +52,6 @@ def test_components_against_the_base_name_what_was_edited(family, tmp_path):
     assert "prefers-color-scheme" in (tmp_path / "c.html").read_text("utf-8")
 
 
-def test_components_by_head_are_drawn_and_printed(family, tmp_path):
-    arguments = ("components", "a-0", "--against", family / "base", "--heads")
-    texts = ("--texts", family / "texts.txt")
-
-    report = document(family, *arguments, *texts, "-o", tmp_path / "c.png")
-    shown = run(family, *arguments, *texts)
-
-    (stack,) = report["stacks"].values()
-    assert {len(row) for row in stack["heads"]["local_shift"]} == {
-        len(stack["heads"]["importance"][0])
-    }
-    assert "layer.head" in shown.output
-
-
 def test_a_path_needs_no_catalog(family, tmp_path):
     document(tmp_path, "components", family / "models" / "a-0", "--texts", family / "texts.txt")
 
@@ -101,71 +69,6 @@ def test_geometry_and_layers_print_their_reports(family, tmp_path):
     assert {c["name"] for c in layers["controls"]} >= {"classifier", "norm-only", "untrained"}
     assert (tmp_path / "g.svg").exists()
     assert (tmp_path / "l.svg").exists()
-
-
-def layers_document(**changes):
-    """What `layers` prints, as far as its tables show it."""
-    score = {
-        "accuracy": 0.75,
-        "standard_error": 0.02,
-        "converged": True,
-        "chance": 0.5,
-        "recall": [0.7, 0.8],
-        "n_train": 80,
-    }
-    return {
-        "model": "a-0",
-        "chance": 0.5,
-        "dim": 8,
-        "n_tokens": 50,
-        "n_texts": 30,
-        "n_punctuation_removed": 17,
-        "controls": [score | {"title": "layer classifier"}],
-        "tree": {"leaves": 9, "min_leaf": 5, "depth": 4, "dims": 3},
-        "contributions": {
-            "layers": [0, 1],
-            "n50": [2, 3],
-            "n90": [6, 7],
-            "max_share": [0.31, 0.22],
-            "largest": [[{"dim": 5, "share": 0.31, "sign": 1}]] * 2,
-        },
-        "norms": {
-            "growth": {
-                "rate": 0.951,
-                "rate_interval": [0.94, 0.96],
-                "r2": 0.97,
-                "verdict": "shrink",
-                "exponential": True,
-            }
-        },
-    } | changes
-
-
-@pytest.mark.parametrize(
-    ("trend", "said"),
-    [
-        ({}, "mean norms shrink with depth, exponentially: ×0.951 a layer (95 % interval 0.940"),
-        ({"exponential": False}, "shrink with depth, but not exponentially"),
-        ({"verdict": "flat"}, "neither grow nor shrink steadily with depth: ×0.951"),
-    ],
-)
-def test_layers_on_screen(capsys, monkeypatch, trend, said):
-    monkeypatch.setenv("COLUMNS", "200")
-    document = layers_document()
-    growth = document["norms"]["growth"] | trend
-
-    document |= {"norms": {"growth": growth}}
-    show_study(LayersTable(document).sections(), document)
-
-    shown = capsys.readouterr().out
-    for expected in (
-        said,
-        "17 tokens without a letter or digit are left out",
-        "9 leaves of 5 rows or more and depth 4, and asks about 3 of 8 dimensions",
-        "0             2    6    31.0%",
-        "+5",
-    ):
-        assert expected in shown
 
 
 @pytest.mark.parametrize(
@@ -224,26 +127,6 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
     assert "scrambled" in json.dumps(stored)
 
 
-def test_geometry_of_one_short_text_says_too_few(family, tmp_path):
-    (tmp_path / "t.txt").write_text(TEXTS[0])
-
-    result = run(family, "geometry", "a-0", "--texts", tmp_path / "t.txt")
-
-    assert result.exit_code == 0, result.output
-    assert "too few: 11 distinct rows; an estimate needs 100" in result.stdout
-    assert "one text: its tokens depend on each other" in result.stdout
-
-
-def test_broken_rows_are_named(family, tmp_path):
-    (tmp_path / "t.csv").write_text(
-        "id,text\n" + "\n".join(f"{i},{t}" for i, t in enumerate(TEXTS)) + "\n99,\n"
-    )
-
-    report = document(family, "components", "a-0", "--texts", tmp_path / "t.csv")
-
-    assert report["broken_rows"] == ["t.csv:25: no text"]
-
-
 def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
     arguments = ("components", "a-0", "--texts", family / "texts.txt", "--max-tokens", "6")
 
@@ -252,15 +135,6 @@ def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
     report = json.loads(result.stdout)
     assert (report["texts_cut"], report["longest_text"], report["max_tokens"]) == (24, 12, 6)
     assert "24 of 24 texts were cut to 6 tokens; --max-tokens N reads more" in result.stderr
-
-
-def test_diff_says_in_a_sentence_what_differs(family):
-    report = document(family, "diff", "a-0", "b-0")
-
-    assert report["sentence"].startswith("a-0 and b-0 ")
-    assert report["most_different"]
-    slots = [slot["slot"].split(".")[1] for slot in report["slots"]]
-    assert {name.split()[1] for name in report["by_layer"]} == set(slots)
 
 
 def test_a_pair_has_one_cosine_in_every_answer(family):
@@ -353,14 +227,6 @@ def test_a_given_base_counts_more_than_an_adapters_config_and_the_answer_says_so
 @pytest.mark.parametrize("name", ["own", "elsewhere", "url"])
 def test_an_adapter_is_studied_on_its_family_however_it_spells_the_base(family, adapters, name):
     assert document(family, "rank", str(adapters / name))["base_notes"] == []
-
-
-def test_an_adapter_beside_another_takes_its_base_from_its_own_config(family, adapters):
-    beside = ("--against", str(adapters / "url"))
-
-    report = document(family, *asked_of(family, "cka", adapters / "own"), *beside)
-
-    assert [round(row["debiased"], 6) for row in report["layers"]] == [1.0, 1.0, 1.0]
 
 
 def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, adapters, tmp_path):
