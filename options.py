@@ -26,9 +26,10 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path, PurePath
+from types import NoneType
 from typing import (
     Any,
     ClassVar,
@@ -142,10 +143,20 @@ def as_kind(record: type[Kind], asked: Any) -> Kind:
 
 def choices_of(hint: Any) -> tuple[Any, ...]:
     """The values that an annotation allows; empty where it names none."""
-    for part in (hint, *get_args(hint)):
-        if get_origin(part) is Literal:
-            return get_args(part)
-    return ()
+    return next((get_args(part) for part in parts_of(hint) if get_origin(part) is Literal), ())
+
+
+def parts_of(hint: Any) -> list[Any]:
+    """An annotation, the types that it is of, and the types of its entries."""
+    inner = (part for own in get_args(hint) for part in get_args(own))
+    return [hint, *get_args(hint), *inner]
+
+
+def is_list(hint: Any) -> bool:
+    """Whether a value is several, and cannot be one."""
+    parts = [hint] if get_origin(hint) in (tuple, list, Sequence) else get_args(hint)
+    kinds = [part for part in parts if part is not NoneType]
+    return bool(kinds) and all(get_origin(kind) in (tuple, list, Sequence) for kind in kinds)
 
 
 @functools.cache

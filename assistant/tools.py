@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, MISSING, Field, asdict, dataclass
-from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from ..database import Database, FindSimilar, FindTrainedOn, Search, Select, Show, Trace, Words
 from ..database.serving import PageOfModels
 from ..errors import DeltadexError, RequestError
-from ..options import Option, choices_of, hints_of, option, options_of, record
+from ..options import Option, choices_of, hints_of, is_list, option, options_of, parts_of, record
 
 SELECT_SECONDS, MAX_ROWS = 10.0, 1000
 """Of a SELECT: its time, and the rows that it may give."""
@@ -191,7 +190,7 @@ def _schema(hint: Any, entry: Field[Any], declared: Option) -> dict[str, Any]:
     one = _type(hint, declared)
     several = {"type": "array", "items": one, "minItems": 1}
     schema = {"anyOf": [one, several]} if declared.several else one
-    if _is_list(hint) and not declared.several:
+    if is_list(hint) and not declared.several:
         schema = several
     if entry.default not in (MISSING, None, ()):
         schema = {**schema, "default": entry.default}
@@ -199,8 +198,8 @@ def _schema(hint: Any, entry: Field[Any], declared: Option) -> dict[str, Any]:
 
 
 def _type(hint: Any, declared: Option) -> dict[str, Any]:
-    parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
-    if choices := next(filter(None, map(choices_of, parts)), ()):
+    parts = parts_of(hint)
+    if choices := choices_of(hint):
         return {"enum": list(choices)}
     for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number")):
         if kind in parts and not declared.several:
@@ -211,12 +210,6 @@ def _type(hint: Any, declared: Option) -> dict[str, Any]:
             }
             return {"type": name, **{key: v for key, v in limits.items() if v is not None}}
     return {"type": "string", "minLength": 1} if declared.is_argument else {"type": "string"}
-
-
-def _is_list(hint: Any) -> bool:
-    parts = [hint] if get_origin(hint) in (tuple, list, Sequence) else list(get_args(hint))
-    kinds = [part for part in parts if part is not NoneType]
-    return bool(kinds) and all(get_origin(part) in (tuple, list, Sequence) for part in kinds)
 
 
 def _fault(fault: Any) -> str:

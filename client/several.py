@@ -221,7 +221,7 @@ def draw_map(db: Remote, asked: Map) -> Table:
     asked.check()
     check_map_ending(Path(asked.path))
     default = Map()
-    columns = as_kind(MapColumns, replace(asked, path=default.path, colour=None, dark=False))
+    columns = as_kind(MapColumns, replace(asked, path=default.path, colour=None))
     return Table(draw_columns(asked, db.document(replace(columns, axes=False))))
 
 

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, fields, replace
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -21,8 +20,10 @@ from ..options import (
     choices_of,
     description_of,
     hints_of,
+    is_list,
     option,
     options_of,
+    parts_of,
     record,
 )
 from ..study.registry import record_of
@@ -116,7 +117,7 @@ def _parameter(
         if turns_off:
             settings["callback"] = _turned_off
         return click.option(*flags, name, **settings)
-    settings["multiple"] = _is_list(hint) and not declared.separated
+    settings["multiple"] = is_list(hint) and not declared.separated
     if not settings["multiple"] and settings.get("default") == ():
         del settings["default"]
     settings["show_default"] = settings.get("default") not in (None, ())
@@ -130,18 +131,10 @@ def _turned_off(context: click.Context, parameter: click.Parameter, is_given: bo
     return not is_given
 
 
-def _is_list(hint: Any) -> bool:
-    """Whether a value is several, and cannot be one."""
-    parts = [hint] if get_origin(hint) in (tuple, Sequence) else get_args(hint)
-    return bool(parts) and all(
-        part is NoneType or get_origin(part) in (tuple, Sequence) for part in parts
-    )
-
-
 def _click_type(hint: Any, declared: Option) -> Any:
     """The click type of a value, or of each of several."""
-    parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
-    if choices := choices_of(hint) or next(filter(None, map(choices_of, parts)), ()):
+    parts = parts_of(hint)
+    if choices := choices_of(hint):
         return click.Choice(choices)
     low: Any = declared.least if declared.above is None else declared.above
     most: Any = declared.most

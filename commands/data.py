@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import KW_ONLY, replace
-from pathlib import Path
-
 import click
 
 from .. import database, terminal
-from ..options import as_kind, option, record
-from .command_line import (
-    EXIT_SOME_FAILED,
-    Common,
-    asking,
-    command,
-    open_database,
-    output_file,
-    print_answer,
-    print_document,
-    show_pairs,
-)
+from .command_line import Common, asking, command, print_answer, show_pairs
 
 
-@record
-class Several:
-    """A folder of data sets."""
-
-    _: KW_ONLY
-    each: bool = option(
-        default=False,
-        help="DATA is a folder; each file and folder in it is a data set of its own.",
-    )
-    output: Path | None = output_file(
-        "Write the table: .csv, .md, .tex; with --each z of every data set and model to .csv, or "
-        "draw it: .png, .svg, .html."
-    )
-
-
-@command(database.FindTrainedOn, Several)
-def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Several) -> None:
+@command(database.FindTrainedOn)
+def find_trained_on(common: Common, asked: database.FindTrainedOn) -> None:
     """Find the models that were trained on DATA, or on data like it.
 
     DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
@@ -58,32 +28,9 @@ def find_trained_on(common: Common, asked: database.FindTrainedOn, several: Seve
       deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
       deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
       deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
-      deltadex find-trained-on our-data/ --each -o table.csv
     """
-    _check(asked, several)
     read_only = None if asked.keep is None else False
-    if not several.each:
-        one = replace(common, output=several.output)
-        print_answer(one, asked, terminal.show_trained_models, read_only=read_only)
-        return
-    with open_database(common, read_only=read_only) as db:
-        scores = as_kind(database.FindTrainedOnEach, asked).answer(db)
-    if several.output is not None:
-        scores.save(several.output)
-    print_document(scores, terminal.show_data_scores, common)
-    if scores.failed:
-        sys.exit(EXIT_SOME_FAILED)
-
-
-def _check(asked: database.FindTrainedOn, several: Several) -> None:
-    """Refuse options that do not go together, before any work is done."""
-    if several.each and asked.keep is not None:
-        raise click.UsageError("--keep names one data set; leave out --each, or --keep")
-    if several.each and asked.control is not None:
-        raise click.UsageError("--control is of one data set; leave out --each, or --control")
-    if several.output is not None:
-        check = database.check_scores_ending if several.each else database.check_table_ending
-        check(several.output)
+    print_answer(common, asked, terminal.show_trained_models, read_only=read_only)
 
 
 find_data = asking(

@@ -1,6 +1,5 @@
 from .data import FindData as FindData
 from .data import FindTrainedOn as FindTrainedOn
-from .data import FindTrainedOnEach as FindTrainedOnEach
 from .data import KeptData as KeptData
 from .data import RemoveData as RemoveData
 from .data import ShowData as ShowData
@@ -50,7 +49,6 @@ from .questions import Map as Map
 from .tables import EvaluationTable as EvaluationTable
 from .tables import Table as Table
 from .tables import Tabled as Tabled
-from .tables import check_scores_ending as check_scores_ending
 from .text_search import Search as Search
 from .words import Words as Words
 from .written import check_table_ending as check_table_ending

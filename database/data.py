@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import DataError, ModelError, RequestError, offered
+from ..errors import RequestError, offered
 from ..options import Place, Question, argument, as_kind, option, record
 from ..records import LABELLED_LOSSES, LossName
 from ..store import Filters
@@ -26,13 +25,11 @@ from .data_words import (
 from .families import (
     AskedFamilies,
     FamilyAnswer,
-    ScoresAnswer,
     described,
     joint_answer,
-    joint_scores,
 )
-from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels, untracked
-from .tables import DataScoresTable, DataTable, NearestDataTable, Table, TrainedModelTable
+from .opened import ONLY_FAMILY, Family, Track, find_family, require_labels
+from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
 
 if TYPE_CHECKING:
     from ..records import DataSet
@@ -284,8 +281,7 @@ class FindTrainedOn(Filters, DataReading):
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
         families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
-        runs = 1 if self.control is None else 2
-        asked = families.ask(partial(self._answer, catalog), runs=runs)
+        asked = families.ask(partial(self._answer, catalog, db._track))
         document = joint_answer(asked, families.left_out, self.k)
         if words is not None and words.matches:
             document["neighbours"] = with_words(document["neighbours"], words, self.k)
@@ -310,7 +306,7 @@ class FindTrainedOn(Filters, DataReading):
         )
         return match_words(catalog, bases, self, texts_of(examples)), examples
 
-    def _answer(self, catalog: Catalog, base: str, track: Track) -> FamilyAnswer:
+    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyAnswer:
         """What one family answers; its data set is kept."""
         from ..search import find_trained_on
 
@@ -362,75 +358,6 @@ class FindTrainedOn(Filters, DataReading):
                 f"{self.data} is a kept data set, which is not read again: leave out {options}, "
                 "or name its file"
             )
-
-
-@record
-class FindTrainedOnEach(Filters, DataReading):
-    """Several data sets beside every model of a family: z of each pair.
-
-    Each is run through the base, which is loaded once, and compared as `find_models` does;
-    the others of the list count as other data. One that cannot be read stops no other.
-
-    Returns:
-        A row for each data set: `data`, `examples`, `loss`, `verdict`, `nearest`, `z`, `fdr`,
-        `control`. The document has z with every model. `save` writes a table or a picture.
-
-    Raises:
-        RequestError: the filters or k are wrong.
-        DataError: the folder has no data files, or none of them can be read.
-        StudyError: the base cannot be loaded.
-
-    >>> scores = db.data.find_models_of_each(["reviews.csv"], k=2)
-    >>> [row["data"] for row in scores], len(scores.to_json()["data"][0]["z"])
-    (['reviews'], 4)
-    """
-
-    data: Place | Sequence[Place] = argument(
-        help="A folder, each file and each folder in it being a data set of its own; or several "
-        "files and folders."
-    )
-    k: int = option("-k", default=10, least=1, help="Number of nearest models that are listed.")
-
-    def answer(self, db: Opened) -> DataScoresTable:
-        from ..tables.data_files import data_set_names, data_sets_in
-
-        catalog, data = db._catalog, self.data
-        if isinstance(data, str | Path):
-            where, paths = f"{data}: ", data_sets_in(Path(data).expanduser())
-        else:
-            where, paths = "", tuple(Path(one).expanduser() for one in data)
-        if not paths:
-            raise RequestError("name a folder of data sets, or several files")
-        require_labels(catalog, self)
-        families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
-        places = dict(zip(data_set_names(paths), paths, strict=True))
-        making = untracked if families.are_several else db._track
-        asked = families.ask(partial(self._answer, catalog, places, where, making))
-        document = joint_scores(asked, families.left_out, list(places), self.k)
-        return DataScoresTable({**document, "meaning": MEANING})
-
-    def _answer(
-        self,
-        catalog: Catalog,
-        places: Mapping[str, Path],
-        where: str,
-        making: Track,
-        base: str,
-        track: Track,
-    ) -> ScoresAnswer:
-        """One family beside the data sets at some places, by name."""
-        from ..search import find_trained_on_each
-
-        maker = DataMaking(catalog, base, self, making)
-        sets, failed = [], {}
-        for name, path in track(places.items(), "data sets", total=len(places)):
-            try:
-                sets.append(maker.make(maker.read(path), name))
-            except (DataError, RequestError, ModelError) as err:
-                failed[name] = str(err)
-        if not sets:
-            raise DataError(f"{where}no data set could be read; {next(iter(failed.values()))}")
-        return ScoresAnswer(find_trained_on_each(catalog, sets, k=self.k, filters=self), failed)
 
 
 @record

@@ -117,7 +117,6 @@ class KeptDataSets:
         self._db = db
 
     find_models = question(data_sets.FindTrainedOn)
-    find_models_of_each = question(data_sets.FindTrainedOnEach)
     nearest = question(data_sets.FindData)
     show = question(data_sets.ShowData)
     remove = question(data_sets.RemoveData)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DataError, ModelError, RequestError, StudyError
-from .opened import Opened, Track, find_family
+from .opened import Opened, find_family
 
 if TYPE_CHECKING:
     from ..records import DataSet
-    from ..search import TrainedModels, TrainedModelsOfEach
+    from ..search import TrainedModels
     from ..store import Filters
 
 Row = dict[str, Any]
@@ -27,9 +26,6 @@ Thing = TypeVar("Thing")
 
 REFUSALS = (DataError, ModelError, RequestError, StudyError, MemoryError)
 """What one family may raise, and another answer."""
-
-STEPS = 100
-"""Of the progress over several families."""
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +36,7 @@ class AskedFamilies:
     def __init__(
         self, db: Opened, *, base: str | None, recipe: str | None, filters: Filters
     ) -> None:
-        self._catalog, self._track = db._catalog, db._track
+        self._catalog = db._catalog
         self._recipe, self._filters = recipe, filters
         bases = self._catalog.bases() if base is None else []
         self.bases = bases if len(bases) > 1 else [find_family(self._catalog, base)]
@@ -55,14 +51,9 @@ class AskedFamilies:
         """`base` and `reason` of those that could not be asked."""
         return [{"base": base, "reason": _line(err)} for base, err in self._errors.items()]
 
-    def ask(
-        self, answer: Callable[[str, Track], Thing], *, runs: int = 1
-    ) -> list[tuple[Thing, float]]:
-        """What each answers, and its seconds; nothing that one loads is held while the next is
-        asked.
-
-        Args:
-            answer: Given a base, and what tracks each of its `runs` over examples.
+    def ask(self, answer: Callable[[str], Thing]) -> list[tuple[Thing, float]]:
+        """What each answers to its base, and its seconds; nothing that one loads is held while the
+        next is asked.
 
         Raises:
             DataError: several families refuse, for different reasons, and none has an answer. The
@@ -71,10 +62,9 @@ class AskedFamilies:
         for base in self.bases:
             self._attempt(base, self._check)
         able = [base for base in self.bases if base not in self._errors]
-        tracks = self._shared_tracks(able, runs) if self.are_several else iter([self._track])
         answers: list[tuple[Thing, float]] = []
-        for track, base in zip(tracks, able, strict=False):
-            answers += self._attempt(base, _timed, answer, track)
+        for base in able:
+            answers += self._attempt(base, _timed, answer)
             if self.are_several:
                 gc.collect()  # modules of transformers refer to one another
         if not answers:
@@ -108,47 +98,10 @@ class AskedFamilies:
         listed = "; ".join(f"{row['base']}: {row['reason']}" for row in self.left_out)
         return DataError(f"none of {len(self.bases)} families can be asked: {listed}")
 
-    def _shared_tracks(self, bases: Sequence[str], runs: int) -> Iterator[Track]:
-        """For each family what tracks its runs, as its share, by the size of its matrices, of one
-        sign of progress."""
-        sizes = [sum(map(prod, self._catalog.base(base).shapes.values())) or 1 for base in bases]
-        steps = self._track(range(STEPS), f"percent of {len(bases)} families", total=STEPS)
-        next(steps)
-        reached = done = 0.0
 
-        def reach(share: float) -> None:
-            nonlocal reached
-            while reached + 1 <= share * STEPS:
-                next(steps, None)
-                reached += 1
-
-        for size in sizes:
-            part, start = size / sum(sizes), done
-
-            def track(
-                things: Iterable[Thing],
-                what: str,
-                *,
-                total: int | None = None,
-                part: float = part,
-            ) -> Iterator[Thing]:
-                nonlocal done
-                first = done
-                for number, thing in enumerate(things, start=1):
-                    yield thing
-                    done = first + part * number / ((total or number) * runs)
-                    reach(done)
-
-            yield track
-            done = start + part
-            reach(done)
-        for _ in steps:
-            pass
-
-
-def _timed(base: str, answer: Callable[[str, Track], Thing], track: Track) -> tuple[Thing, float]:
+def _timed(base: str, answer: Callable[[str], Thing]) -> tuple[Thing, float]:
     start = time.monotonic()
-    return answer(base, track), time.monotonic() - start
+    return answer(base), time.monotonic() - start
 
 
 def _line(err: Exception) -> str:
@@ -209,77 +162,6 @@ def _joint_comparison(answers: Sequence[FamilyAnswer], models: Sequence[Row]) ->
         **_shared(list(documents.values()), "control", "examples", "groups", "others"),
         "models": [effects[model["base"], model["model"]] for model in models],
         "left_out": [*dict.fromkeys(sentence for answer in answers for sentence in answer.lost)],
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class ScoresAnswer:
-    """Several data sets beside one family, and by name why it has no gradient of others."""
-
-    scores: TrainedModelsOfEach
-    failed: Mapping[str, str]
-
-
-def joint_scores(
-    asked: Sequence[tuple[ScoresAnswer, float]],
-    left_out: Sequence[Row],
-    names: Sequence[str],
-    k: int,
-) -> Row:
-    """The document of `find-trained-on --each`: data sets of these names with the models of all
-    families; no z where a family has no gradient of a data set."""
-    tables = [answer.scores for answer, _ in asked]
-    families = [
-        {key: row[key] for key in OF_FAMILY} | {"seconds": seconds}
-        for table, (_, seconds) in zip(tables, asked, strict=True)
-        for row in _joint(table.sets[:1], table.answers[:1], k)[0]
-    ]
-    failed = []
-    for name in names:
-        reasons: dict[str | None, str]
-        reasons = {row.scores.base: row.failed[name] for row, _ in asked if name in row.failed}
-        if len(reasons) == len(asked) and len(set(reasons.values())) == 1:
-            reasons = {None: reasons.popitem()[1]}
-        failed += [{"data": name, "base": base, "reason": why} for base, why in reasons.items()]
-    return {
-        **_shared(families, "base", "recipe", "recipe_id"),
-        "compared": sum(row["compared"] for row in families),
-        **_shared(families, "calibration"),
-        "models": [model for table in tables for model in table.models],
-        "bases": [table.base for table in tables for _ in table.models],
-        "data": [
-            _scores_of(name, tables, k)
-            for name in names
-            if any(name in table.names for table in tables)
-        ],
-        "failed": failed,
-        "families": families,
-        "left_out": list(left_out),
-    }
-
-
-def _scores_of(name: str, tables: Sequence[TrainedModelsOfEach], k: int) -> Row:
-    """A data set beside the models of all families, at its place in each."""
-    sets, found, z = [], [], list[float | None]()
-    for table in tables:
-        if name not in table.names:
-            z += [None] * len(table.models)
-            continue
-        place = table.names.index(name)
-        sets.append(table.sets[place])
-        found.append(table.answers[place])
-        z += table.z[place].tolist()
-    families, models = _joint(sets, found, k)
-    return {
-        "data": name,
-        "loss": _shared(families, "loss")["loss"],
-        "examples": max(row["examples"] for row in families),
-        **_shared(families, "sha256"),
-        "verdict": _verdict(models),
-        **_shared(families, "references", "control"),
-        "nearest": models,
-        "z": z,
-        "families": families,
     }
 
 

@@ -388,6 +388,7 @@ class Stats(Question):
     content_hash: bool = option(
         "--hash",
         default=False,
+        doors="local",
         help="Give `content_sha256` too, a hash of all models: equal for catalogs that say the "
         "same of them, however and wherever they were indexed. Reads the whole catalog.",
     )

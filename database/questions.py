@@ -634,11 +634,6 @@ class Map(Family):
         shown_default="dataset",
         help="Colour a picture by this column.",
     )
-    dark: bool = option(
-        default=False,
-        doors="local",
-        help="Draw a picture light on dark; a page follows its reader's setting.",
-    )
 
     def answer(self, db: Opened) -> Table:
         self.check()
@@ -646,8 +641,8 @@ class Map(Family):
 
     def check(self) -> None:
         """Raises `RequestError` where options do not belong together."""
-        if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
-            raise RequestError("--colour and --dark are for a .png or .svg picture")
+        if Path(self.path).suffix.lower() == ".html" and self.colour:
+            raise RequestError("--colour is for a .png or .svg picture")
 
 
 @record
@@ -704,7 +699,6 @@ def draw_columns(
         landmarks=landmarks,
         neighbours=neighbours,
         colour=asked.colour or "dataset",
-        dark=asked.dark,
     )
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {

@@ -176,7 +176,9 @@ class PageOfModels(ListedModels):
                 offset=self.offset,
             ),
         )
-        return ModelTable({"models": [row.to_json() for row in rows], "total": total})
+        listed = [row.to_json() for row in rows]
+        page = {"total": total, "limit": self.limit, "offset": self.offset}
+        return ModelTable({"models": listed, **page})
 
 
 @dataclass(frozen=True, kw_only=True)

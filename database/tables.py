@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ..errors import RequestError
 from ..results import Document as Document
 from ..results import Row as Row
-from ..results import Section, names_of_bases
+from ..results import Section
 from ..results import Table as Table
 from ..results import html_table as html_table
-from .written import is_table_file, save_sections, save_table
+from .written import save_table
 
 if TYPE_CHECKING:
-    from ..pictures import Width
     from .opened import Opened
 
 
@@ -90,81 +87,6 @@ class AcrossTable(Table):
         *("dataset", "author"),
     )
     _key = "neighbours"
-
-
-class DataScoresTable(Table):
-    """Several data sets, a row each, with the nearest model.
-
-    A document also has `models` and `bases` (the columns of every row's `z`), `compared`,
-    `calibration`, `failed` (data sets that a family could not read, with the reason), `families`,
-    `left_out` and `meaning`.
-    """
-
-    columns = ("data", "examples", "loss", "verdict", "nearest", "z", "fdr", "control")
-
-    def _rows(self) -> Sequence[Row]:
-        rows = []
-        for entry in self._document["data"]:
-            nearest = entry["nearest"][0] if entry["nearest"] else {}
-            rows.append(
-                {name: entry[name] for name in ("data", "examples", "loss", "verdict")}
-                | {"nearest": nearest.get("model"), "z": nearest.get("z")}
-                | {"fdr": nearest.get("fdr"), "control": entry["control"] and entry["control"]["z"]}
-            )
-        return rows
-
-    @property
-    def failed(self) -> list[Row]:
-        """`data`, `base` and `reason` of each data set that could not be read."""
-        return list(self._document["failed"])
-
-    def _names(self) -> dict[tuple[str, str], str]:
-        """By base and id the names of the columns of z: ids, with bases where these are several."""
-        models, bases = self._document["models"], self._document["bases"]
-        short = names_of_bases(list(dict.fromkeys(bases)))
-        return {
-            (base, model): f"{model} · {short[base]}" if len(short) > 1 else model
-            for base, model in zip(bases, models, strict=True)
-        }
-
-    def save(self, path: str | Path, *, width: Width = "full") -> Path:
-        """Write every z as CSV, the rows as .md or .tex, or the highest z as a picture.
-
-        Raises:
-            RequestError: another ending, or there is no such folder; for a picture also that no
-                model passes the filters.
-            StoreFull: the file cannot be written.
-        """
-        target, document = Path(path), self._document
-        check_scores_ending(target)
-        named, rows = self._names(), document["data"]
-        columns, models = list(named), list(named.values())
-        if target.suffix.lower() == ".csv":
-            lines = [[entry["data"], *entry["z"]] for entry in rows]
-            columns_of_z = Section(columns=["data", *models], rows=lines)
-            return save_sections([columns_of_z], target)
-        if is_table_file(target):
-            return save_table(self, target)
-        import numpy as np
-
-        from ..pictures import DataScores, draw_data_scores, save_picture
-
-        if not models:
-            raise RequestError("nothing to draw: no model passes the filters")
-        standing = np.zeros((len(rows), len(models)), dtype=np.bool_)
-        for place, entry in enumerate(rows):
-            for near in entry["nearest"]:
-                stands_out = near["verdict"] != "no model stands out"
-                standing[place, columns.index((near["base"], near["model"]))] = stands_out
-        scores = DataScores(
-            base=document["base"] or f"{len(document['families'])} bases",
-            data=tuple(entry["data"] for entry in rows),
-            models=tuple(models),
-            z=np.array([entry["z"] for entry in rows], dtype=np.float64),
-            standing=standing,
-        )
-        draw = partial(draw_data_scores, scores, width)
-        return save_picture(draw, target, title=f"Data sets and fine-tunes of {scores.base}")
 
 
 class NeighbourTable(Table):
@@ -420,18 +342,10 @@ class AuditTable(Table):
         return save_table(self, path)
 
 
-_SCORES_ENDINGS = (".csv", ".md", ".tex", ".png", ".svg", ".html")
-
 PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")
 """Columns of an evaluation in a paper; `low` and `high`: the 95 % interval of the purity."""
 
 Line = Sequence[object]
-
-
-def check_scores_ending(target: Path) -> None:
-    """Raises `RequestError` for a file name without the ending of a table or a picture."""
-    if target.suffix.lower() not in _SCORES_ENDINGS:
-        raise RequestError(f"{target}: the name ends in one of {', '.join(_SCORES_ENDINGS)}")
 
 
 def _lines(row: Row) -> Iterator[Line]:

@@ -1,5 +1,3 @@
-from .data_scores import DataScores as DataScores
-from .data_scores import draw_data_scores as draw_data_scores
 from .figures import Picture as Picture
 from .figures import Width as Width
 from .figures import check_ending as check_ending

@@ -74,7 +74,6 @@ def write_map(
     landmarks: int | None,
     neighbours: Neighbourhoods | None,
     colour: Colour,
-    dark: bool,
 ) -> None:
     """Draw a placed family into a .html page, or a .png or .svg picture.
 
@@ -83,7 +82,6 @@ def write_map(
         landmarks: Models that were placed first, the others among them; None = all alike.
         neighbours: For a page.
         colour: What marks of a picture are coloured by; a page is by dataset.
-        dark: Light on dark, for a picture; a page follows its reader's setting.
 
     Raises:
         RequestError: there are no models, or `path` cannot be written.
@@ -96,7 +94,7 @@ def write_map(
     else:
         from .map_picture import write_picture
 
-        write_picture(document, path, title=title, subtitle=subtitle, colour=colour, dark=dark)
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour)
 
 
 def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[str]]:

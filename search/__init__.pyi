@@ -25,11 +25,9 @@ from .neighbours import prepare_traits as prepare_traits
 from .trained_on import KeptData as KeptData
 from .trained_on import TrainedModel as TrainedModel
 from .trained_on import TrainedModels as TrainedModels
-from .trained_on import TrainedModelsOfEach as TrainedModelsOfEach
 from .trained_on import check_searchable as check_searchable
 from .trained_on import compare_kept as compare_kept
 from .trained_on import find_data as find_data
 from .trained_on import find_trained_on as find_trained_on
-from .trained_on import find_trained_on_each as find_trained_on_each
 from .trained_on import kept_data_sets as kept_data_sets
 from .trained_on import nearest_to_kept as nearest_to_kept

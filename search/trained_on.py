@@ -288,28 +288,20 @@ class DataScores:
 
 
 class SetScores:
-    """Several data sets of a family, each normalised by the others of `pool`, which has them
-    all; the sketches of each are read once."""
+    """Several data sets of a family, each normalised by the others; the sketches of each are read
+    once."""
 
-    def __init__(
-        self,
-        view: FamilyView,
-        family: FamilyScores,
-        sets: Sequence[DataSet],
-        pool: Sequence[DataSet],
-    ) -> None:
+    def __init__(self, view: FamilyView, family: FamilyScores, sets: Sequence[DataSet]) -> None:
         strangers = family.unwhitened_strangers
         self._gradients = SketchMatrix.of_rows([data.whole for data in sets], view.recipe)
-        self._pool = SketchMatrix.of_rows([data.whole for data in pool], view.recipe)
         of_loss = {data.loss: DataScores(family, data.loss) for data in sets}
         traits = next(iter(of_loss.values())).prepare(self._gradients).traits
         among_cohort = self._gradients.cosines(strangers.features)
-        pool_cohort = self._pool.cosines(strangers.features)
         self._each = []
         for place, data in enumerate(sets):
             scores, rows = of_loss[data.loss], np.array([place])
-            others = [at for at, other in enumerate(pool) if _is_other(other, data)]
-            seen = scores.seen_from(pool_cohort[:, others], strangers.traits)
+            others = [at for at, other in enumerate(sets) if _is_other(other, data)]
+            seen = scores.seen_from(among_cohort[:, others], strangers.traits)
             cohort = among_cohort[:, rows], seen
             self._each.append((scores, traits.take(rows), rows, others, cohort))
 
@@ -317,12 +309,12 @@ class SetScores:
         self, models: Scored
     ) -> tuple[Float64[np.ndarray, "data models"], Float64[np.ndarray, "data models"]]:
         """z and cosines of every data set with some models, which are unwhitened."""
-        blocks, pool = (side.cosines(models.features) for side in (self._gradients, self._pool))
+        blocks = self._gradients.cosines(models.features)
         pairs = [
             scores.scored(
                 own,
                 models.traits,
-                (blocks[:, rows], scores.seen_from(pool[:, others], models.traits)),
+                (blocks[:, rows], scores.seen_from(blocks[:, others], models.traits)),
                 cohort,
             )
             for scores, own, rows, others, cohort in self._each
@@ -560,54 +552,6 @@ def _nearest_models(
     return replace(ranked, models=nearest, comparison=comparison)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedModelsOfEach:
-    """Data sets beside one family: the answer to each, and its z with every model that passes the
-    filters, by id."""
-
-    base: str
-    sets: tuple[DataSet, ...]
-    answers: tuple[TrainedModels, ...]
-    models: tuple[str, ...]
-    z: Float64[np.ndarray, "data models"] = field(compare=False)
-
-    @property
-    def names(self) -> list[str]:
-        return [data.name for data in self.sets]
-
-
-def find_trained_on_each(
-    catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
-) -> TrainedModelsOfEach:
-    """Data sets of one family, each with the `k` models nearest to it as `find_trained_on` answers;
-    normalised by the others and by those that are kept.
-
-    Raises RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
-    """
-    if k < 1 or not sets:
-        raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
-    base, recipe = sets[0].base, sets[0].fingerprint.recipe
-
-    def answer() -> TrainedModelsOfEach:
-        view = catalog.family(base, recipe)
-        pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
-        answers = [_nearest_models(view, data, pool, k=k, filters=filters) for data in sets]
-        rows = view.rows_where(filters) if filters else np.arange(len(view))
-        order = sorted(view.labels_at(rows.tolist()), key=view.ids.__getitem__)
-        compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
-        if compared is None:
-            raise _no_sketches(view)
-        return TrainedModelsOfEach(
-            base=base,
-            sets=tuple(sets),
-            answers=tuple(answers),
-            models=tuple(view.ids[row] for row in order),
-            z=compared.z,
-        )
-
-    return catalog.look(answer)
-
-
 def find_data(
     catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
 ) -> dict[str, Any]:
@@ -679,15 +623,13 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
     return usable if usable and FamilyScores.of(view) is not None else []
 
 
-def compare_kept(
-    view: FamilyView, kept: Sequence[DataSet], rows: Rows, others: Sequence[DataSet] | None = None
-) -> KeptData | None:
+def compare_kept(view: FamilyView, kept: Sequence[DataSet], rows: Rows) -> KeptData | None:
     """Every data set with the models at some rows; None without any data set. Each is normalised by
-    the `others`, else by one another. Peak: the sketches of `BLOCK` models."""
+    the others. Peak: the sketches of `BLOCK` models."""
     family = FamilyScores.of(view)
     if not kept or family is None:
         return None
-    scores = SetScores(view, family, kept, others or kept)
+    scores = SetScores(view, family, kept)
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,8 +31,6 @@ from .text_tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger(__name__)
 
 COLUMN_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
 FORMATS = (*COLUMN_FORMATS, ".txt")
@@ -90,42 +86,6 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
     if split is not None:
         raise DataError(f"{path}: one file has no splits; leave out --split")
     return DataFiles(root=path, paths=(path,))
-
-
-def data_sets_in(folder: Path) -> tuple[Path, ...]:
-    """Each data file in a folder, and each folder in it, by name; hidden ones are left out.
-    DataError where it is no folder, or has neither."""
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; several data sets are the files of a folder")
-    with translated_errors(folder):
-        entries = sorted(folder.iterdir())
-    entries = [path for path in entries if not path.name.startswith((".", "_"))]
-    found = tuple(
-        path
-        for path in entries
-        if path.is_dir() or (_is_data_file(path) and path.name not in OTHER_JSON)
-    )
-    if not found:
-        raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
-    left_out = [path.name for path in entries if path not in found and path.name not in OTHER_JSON]
-    if left_out:
-        log.info("%s: left out, no data files by their names: %s", folder, ", ".join(left_out))
-    return found
-
-
-def data_set_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The data sets' names: of files without their endings where these tell them apart, else in
-    full; paths of equal names by their folders too."""
-    stems = [path.name.split(".")[0] or path.name for path in paths]
-    names = [path.name for path in paths]
-    return tuple(
-        stem
-        if Counter(stems)[stem] == 1
-        else path.name
-        if Counter(names)[path.name] == 1
-        else path.as_posix()
-        for stem, path in zip(stems, paths, strict=True)
-    )
 
 
 def _in_folder(folder: Path, split: str | None) -> DataFiles:

@@ -7,7 +7,6 @@ from .tables import show_across as show_across
 from .tables import show_audit as show_audit
 from .tables import show_bases as show_bases
 from .tables import show_clusters as show_clusters
-from .tables import show_data_scores as show_data_scores
 from .tables import show_data_set as show_data_set
 from .tables import show_data_sets as show_data_sets
 from .tables import show_diff as show_diff

@@ -50,9 +50,6 @@ NOTHING_STANDS_OUT = "no model stands out"
 
 FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
-NEAREST_OF_EACH = 3
-"""Models that are shown of each of several data sets."""
-
 MEMBERS_SHOWN = 3
 NOTES_SHOWN = 5
 SUGGESTIONS_SHOWN = 50
@@ -686,51 +683,6 @@ def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """The columns of a table of models, with their bases where these are several."""
     place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
     return [*heads[:place], *(["base"] if names else []), *heads[place:]]
-
-
-def show_data_scores(document: Document) -> None:
-    """Several data sets, a line for each of the models nearest to it, and those not read."""
-    names = _names_of_several(document)
-    _say(
-        f"{count(len(document['data']), 'data set')} beside "
-        f"{count(document['compared'], 'model')} of "
-        + (f"{len(names)} bases" if names else _text(document["base"]))
-    )
-    families = document["families"]
-    _say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
-    once = ("data", "examples", *(() if names else ("loss", "control")))
-    rows = [
-        {**near, "nearest": near["model"]} | {head: "" if place else entry[head] for head in once}
-        for entry in document["data"]
-        for place, near in enumerate(_named(entry["nearest"][:NEAREST_OF_EACH], names))
-    ]
-    heads = (*once, "nearest", "verdict", "probability", "z", "±", "fdr", "dataset")
-    _say_evidence(_with_base(heads, names), rows)
-    if names:
-        _show_families_of_each(document, names)
-    for failure in document["failed"]:
-        of_base = f" ({_text(names[failure['base']])})" if names and failure["base"] else ""
-        _say(f"not read: [bold]{_text(failure['data'])}[/]{of_base}  {_text(failure['reason'])}")
-    _show_left_out(document)
-    _say(f"It says at most: {document['meaning']}", "dim")
-
-
-def _show_families_of_each(document: Document, names: Mapping[str, str]) -> None:
-    """The highest z of every data set in every family, with the probability where it is known."""
-    rows = []
-    for entry in document["data"]:
-        of_base = {row["base"]: row for row in entry["families"]}
-        cells = (_nearest_cell(of_base.get(base)) for base in names)
-        rows.append([plain(str(entry["data"])), *cells])
-    print_table(["data", *names.values()], rows)
-
-
-def _nearest_cell(family: Document | None) -> str | Text:
-    if family is None or family["nearest"] is None:
-        return "–"
-    p = family["probability"]
-    cell = f"z {family['z']:.1f}" + ("" if p is None else f" ({p:.2f})")
-    return Text(cell, "bold") if _stands_out(family) else cell
 
 
 def show_nearest_data(document: Document) -> None:

@@ -8,9 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.study.ablation.ablation import AblationTable
 from deltadex.study.ablation.measures import TRAININGS, Training
-from deltadex.terminal import show_study
 
 sys.path.append(str(Path(__file__).parents[1] / "study"))
 
@@ -114,25 +112,3 @@ def test_a_wrong_question_is_one_line(folder, arguments, code, line, tmp_path):
     assert result.exit_code == code, result.output
     assert line in result.stderr
     assert "Traceback" not in result.output
-
-
-def shown_marks(capsys, *values):
-    """Which subsets have a star, of scores whose first is the baseline."""
-    names = ("none", "i", "h", "ih")
-    subsets = [
-        {"subset": name, "terms": list(name if name != "none" else ""), "value": value}
-        | {"low": value, "high": value, "sd": None}
-        for name, value in zip(names, values, strict=True)
-    ]
-    measure = {"key": "tagging", "n_items": 7, "n_runs": 1, "settings": {}, "subsets": subsets}
-    document = {"model": "m", "layer": 2, "stack": "encoder", "texts": 9, "measures": [measure]}
-    document |= {"terms": ["input", "attention"], "absent": [], "skipped": []}
-    show_study(AblationTable(document).sections(), document)
-    shown = capsys.readouterr().out
-    assert "7 test items are too few" in shown
-    return [line.split()[0] for line in shown.splitlines() if line.rstrip().endswith("*")]
-
-
-def test_the_best_subsets_have_a_star_where_they_are_above_the_baseline(capsys):
-    assert shown_marks(capsys, 0.2, 0.5, 0.7, 0.7) == ["h", "ih"]
-    assert shown_marks(capsys, 0.5, 0.5, 0.4, 0.5) == []

@@ -1,5 +1,4 @@
 import csv
-import json
 
 import pytest
 from running import document, run
@@ -44,9 +43,3 @@ def test_what_cannot_be_audited_is_refused_in_a_line(family, arguments, message)
 
     assert result.exit_code == 2
     assert message in result.output
-
-
-def test_progress_goes_to_stderr(family):
-    result = run(family, "audit", "--json")
-
-    assert json.loads(result.stdout)["models"] == 4

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -35,19 +33,6 @@ def test_backup_prints_the_contract_and_other_commands_read_it(db, tmp_path):
     assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
     assert 0 < document["seconds"] < 60
     assert json.loads(listed.stdout)["models"][0]["model"] == "[red]m"
-
-
-def test_a_relative_target_is_where_the_command_stands(db, tmp_path):
-    (tmp_path / "here").mkdir()
-    with Catalog.open(db):
-        subprocess.run(
-            [sys.executable, "-m", "deltadex", "backup", "b.duckdb", "--db", str(db)],
-            cwd=tmp_path / "here",
-            check=True,
-            capture_output=True,
-        )
-
-    assert (tmp_path / "here" / "b.duckdb").is_file()
 
 
 def test_a_target_that_is_there_is_a_usage_error(db, tmp_path):

@@ -106,10 +106,3 @@ def test_an_adapter_of_neither_family_is_told_which_base_it_names(db, tmp_path, 
     assert (
         "adapter: other-base: names base 'someone/net'; the catalog has: google-" in result.stderr
     )
-
-
-def test_a_missing_repository_is_told_of_the_token(db, empty_hub):
-    result = run(db, "add", "someone/nothing", "--base", "gpt2")
-
-    assert result.exit_code == 3
-    assert "set HF_TOKEN to a token that may read it" in result.output

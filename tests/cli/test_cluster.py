@@ -80,12 +80,6 @@ def test_two_models_are_too_few_and_all_are_labelled_and_that_is_said(db):
     assert "Every model has a dataset" in result.output
 
 
-def test_no_suggest_leaves_suggestions_out(db):
-    report = json.loads(run(db, "--base", "base", "--no-suggest", "--json").stdout)
-
-    assert not {"suggestions", "abstained", "calibration"} & set(report)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

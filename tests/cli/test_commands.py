@@ -219,12 +219,6 @@ def test_a_dash_stands_for_models_on_stdin(family):
     assert [query["query"]["model"] for query in document["queries"]] == ["a-0", "b-1"]
 
 
-def test_one_model_on_stdin_is_answered_as_several_are(family):
-    answer = json.loads(find(family, "-", "--json", stdin="a-0\n").stdout)
-
-    assert answer.keys() == {"queries", "failed"}
-
-
 def test_a_model_that_is_nowhere_stops_no_other(family):
     result = find(family, "a-0", "nobody", "--json")
 

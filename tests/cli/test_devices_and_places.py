@@ -10,7 +10,6 @@ from running import run
 
 from deltadex.cli import main
 from deltadex.errors import RequestError
-from deltadex.indexer.family import folder_members
 from deltadex.indexer.job import choose_device
 
 TEXTS_OF_A_MODEL = ("a-0", "--texts", "{f}/texts.txt")
@@ -46,13 +45,6 @@ def test_a_device_that_is_not_here_is_a_usage_error(family, command, device):
     assert f"device '{device}'" in done.output
     assert "this machine has: cpu" in " ".join(done.output.split())
     assert "defect" not in done.output
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_device_is_refused_once_for_a_whole_family(family):
-    done = run(family, "rank", "--family", family / "base", "--device", "cuda")
-
-    assert done.exit_code == 2, done.output
 
 
 @pytest.mark.parametrize(
@@ -98,15 +90,3 @@ def test_what_is_no_catalog_is_said_in_a_line_of_its_own(tmp_path, place, comman
     assert line in done.output
     assert "defect" not in done.output
     assert os.listdir(tmp_path) == ([] if place == "nothing" else ["c.duckdb"])
-
-
-@pytest.mark.parametrize(
-    "file", ["model.safetensors", "pytorch_model.bin", "adapter_model.safetensors",
-             "adapter_config.json", "model.safetensors.index.json"]
-)  # fmt: skip
-def test_a_folder_in_the_place_of_weights_is_listed_with_a_code(tmp_path, file):
-    (tmp_path / "m" / file).mkdir(parents=True)
-
-    (member,) = folder_members(tmp_path, "gpt2", leave_out=None)
-
-    assert member.record.id == "m"

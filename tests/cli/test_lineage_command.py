@@ -8,8 +8,6 @@ from factories import finetune, make_bert
 from running import run
 from safetensors.torch import save_file
 
-import deltadex as dx
-
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
@@ -100,12 +98,3 @@ def test_names_are_text_in_graphviz_and_pictures():
     assert len(lines) == 3 + 1 + len(names) + 1
     assert '"base" -> "a\\"; b -> c; \\"" [' in lines[4]
     draw_lineage(document).sheet.canvas.draw()
-
-
-def test_in_python_a_lineage_is_a_table(chain):
-    with dx.open(chain / "c.duckdb", read_only=True) as db:
-        table = db.lineage()
-
-    assert len(table) == 6
-    assert table.save(chain / "tree.png").stat().st_size > 10_000
-    assert {row["kind"] for row in table} == {"fine-tune", "duplicate", "quantised"}

@@ -82,14 +82,6 @@ def test_conflicts_are_shown_and_names_do_not_command_the_terminal(machines):
     assert "\x1b" not in result.stdout
 
 
-def test_merging_again_adds_nothing(machines):
-    run(*machines)
-
-    again = json.loads(run(*machines, "--json").stdout)
-
-    assert (again["added"], again["updated"], again["models"]) == (0, 0, 3)
-
-
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_missing_catalog_is_a_usage_error_that_makes_none(machines, tmp_path, place):
     files = list(machines)
@@ -100,12 +92,6 @@ def test_a_missing_catalog_is_a_usage_error_that_makes_none(machines, tmp_path, 
     assert result.exit_code == 2
     assert "typo.duckdb" in result.stderr
     assert not files[place].exists()
-
-
-def test_one_catalog_alone_is_a_usage_error(machines):
-    result = run(machines[0])
-
-    assert (result.exit_code, "--db" in result.stderr) == (2, True)
 
 
 def test_what_is_left_out_is_named_and_decides_the_exit_code(machines):

@@ -1,7 +1,5 @@
 """Progress where stderr is no terminal: plain lines, and none for a short run."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -41,16 +39,6 @@ def test_a_model_that_takes_long_does_not_silence_the_log(capfd):
     assert lines[0] == "indexing 0/1 · 0 s so far"
 
 
-def test_what_comes_before_a_run_and_after_it_is_not_indexing(capfd):
-    with RunProgress(quiet=False, every_s=0.02) as progress:
-        time.sleep(0.2)
-        progress.begin(1, 0)
-        progress.outcome(outcome("a"))
-        time.sleep(0.2)
-
-    assert len(capfd.readouterr().err.splitlines()) <= 1
-
-
 def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
     with RunProgress(quiet=False) as progress:
         progress.begin(1, 0)
@@ -60,18 +48,6 @@ def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
         time.sleep(0.1)
 
     assert capfd.readouterr() == ("", "")
-
-
-def test_lines_go_to_stderr_of_a_real_process():
-    code = (
-        "import time\nfrom deltadex.terminal import tracked\n"
-        "for _ in tracked([1, 2], 'batches', quiet=False, every_s=0.05): time.sleep(0.2)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == ""
-    assert done.stderr.startswith("batches 0/2 · 0 s so far\n")
 
 
 @pytest.mark.parametrize(
@@ -119,15 +95,3 @@ def test_a_report_never_says_more_bytes_of_fewer(capsys):
     show_report(report)
 
     assert "· 13.0 MiB read, and 1.0 MiB of the base in 1.0 s" in capsys.readouterr().out
-
-
-def test_a_listing_is_counted_before_a_run_begins(capfd):
-    with RunProgress(quiet=False, every_s=0.05) as progress:
-        for member in progress.listing(iter("abc")):
-            time.sleep(0.1 if member == "b" else 0.0)
-        progress.begin(3, 0)
-        time.sleep(0.15)
-
-    lines = capfd.readouterr().err.splitlines()
-    assert any(line.startswith("listing ") and line.endswith(" so far") for line in lines)
-    assert lines[-1].startswith("indexing 0/3")

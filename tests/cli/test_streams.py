@@ -10,8 +10,6 @@ import pytest
 from factories import make_family
 
 from deltadex.cli import main
-from deltadex.commands import COMMANDS
-from deltadex.terminal.console import Screen
 
 DATASET = "é–😀"
 
@@ -63,30 +61,12 @@ def test_a_command_ends_silently_when_nobody_reads_its_output(
     assert (code, (tmp_path / "err").read_text()) == (141, "")
 
 
-def test_so_does_the_help_of_every_command(tmp_path, unread):
-    for command in COMMANDS:
-        with (tmp_path / "err").open("w") as err:
-            assert run(command, "--help", out=os.fdopen(os.dup(unread.fileno()), "w"), err=err)
-
-        assert (tmp_path / "err").read_text() == ""
-
-
 def test_the_interpreter_says_nothing_either(family, unread):
     command = [sys.executable, "-m", "deltadex", "ls", "--db", str(family / "c.duckdb")]
 
     done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE)
 
     assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_work_goes_on_when_nobody_reads_its_progress(unread, tmp_path):
-    console = Screen(stderr=True)
-    with (tmp_path / "out").open("w") as out, redirect_stdout(out), redirect_stderr(unread):
-        console.print("1/2")
-        console.print("2/2")
-        out.write("the answer")
-
-    assert (tmp_path / "out").read_text() == "the answer"
 
 
 def test_a_full_disk_for_the_output_is_said(family, tmp_path):

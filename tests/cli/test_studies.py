@@ -22,15 +22,6 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_rank_of_a_family_has_means_with_standard_errors(family):
-    report = document(family, "rank", "--family", family / "base")
-
-    points = [p for c in report["curves"] for p in c["points"] if p["count"] > 1]
-    assert points
-    assert all(p["standard_error"] is not None for p in points)
-
-
 def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
     drawn = ("-o", tmp_path / "s.html", "--draws", "2")
     first = document(family, "spectrum", "a-0", *drawn)
@@ -121,16 +112,6 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
     assert "scrambled" in json.dumps(stored)
 
 
-def test_geometry_of_one_short_text_says_too_few(family, tmp_path):
-    (tmp_path / "t.txt").write_text(TEXTS[0])
-
-    result = run(family, "geometry", "a-0", "--texts", tmp_path / "t.txt")
-
-    assert result.exit_code == 0, result.output
-    assert "too few: 11 distinct rows; an estimate needs 100" in result.stdout
-    assert "one text: its tokens depend on each other" in result.stdout
-
-
 def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
     arguments = ("components", "a-0", "--texts", family / "texts.txt", "--max-tokens", "6")
 
@@ -139,15 +120,6 @@ def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
     report = json.loads(result.stdout)
     assert (report["texts_cut"], report["longest_text"], report["max_tokens"]) == (24, 12, 6)
     assert "24 of 24 texts were cut to 6 tokens; --max-tokens N reads more" in result.stderr
-
-
-def test_diff_says_in_a_sentence_what_differs(family):
-    report = document(family, "diff", "a-0", "b-0")
-
-    assert report["sentence"].startswith("a-0 and b-0 ")
-    assert report["most_different"]
-    slots = [slot["slot"].split(".")[1] for slot in report["slots"]]
-    assert {name.split()[1] for name in report["by_layer"]} == set(slots)
 
 
 def test_a_pair_has_one_cosine_in_every_answer(family):
@@ -240,14 +212,6 @@ def test_a_given_base_counts_more_than_an_adapters_config_and_the_answer_says_so
 @pytest.mark.parametrize("name", ["own", "url"])
 def test_an_adapter_is_studied_on_its_family_however_it_spells_the_base(family, adapters, name):
     assert document(family, "rank", str(adapters / name))["base_notes"] == []
-
-
-def test_an_adapter_beside_another_takes_its_base_from_its_own_config(family, adapters):
-    beside = ("--against", str(adapters / "url"))
-
-    report = document(family, *asked_of(family, "cka", adapters / "own"), *beside)
-
-    assert [round(row["debiased"], 6) for row in report["layers"]] == [1.0, 1.0, 1.0]
 
 
 def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, adapters, tmp_path):

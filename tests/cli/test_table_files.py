@@ -1,7 +1,6 @@
 """`-o FILE` of every command that prints a table."""
 
 import csv
-import json
 
 import click
 import pytest
@@ -10,9 +9,6 @@ from running import run
 from deltadex.cli import main
 from deltadex.database.written import save_sections
 from deltadex.results import Section
-
-WITHOUT = {"map", "extract-adapter"}
-"""Their -o is what they make."""
 
 
 def _commands(group=main, path=()):
@@ -61,27 +57,6 @@ def test_a_csv_file_holds_the_rows(family, tmp_path, words):
     if expected:
         assert {row[column] for row in rows} >= expected
     assert result.stdout == run(family, *words).stdout or words[0] == "doctor"
-
-
-def test_numbers_of_a_csv_file_are_those_of_the_document(family, tmp_path):
-    told = run(family, "find-similar", "a-0", "--json", "-o", tmp_path / "t.csv").stdout
-
-    neighbours = json.loads(told)["neighbours"]
-    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["z"]) for row in rows] == [n["z"] for n in neighbours]
-    assert [row["base"] for row in rows] == [n["base"] for n in neighbours]
-
-
-@pytest.mark.parametrize(
-    ("ending", "begins"), [("md", "| query | rank |"), ("tex", r"\begin{tabular}{lr")]
-)
-def test_papers_and_notes_take_what_is_shown(family, tmp_path, ending, begins):
-    run(family, "find-similar", "a-0", "-o", tmp_path / f"t.{ending}")
-
-    text = (tmp_path / f"t.{ending}").read_text()
-    assert text.startswith(begins)
-    assert "a-1" in text
 
 
 @pytest.mark.parametrize(("ending", "mark"), [("md", "###"), ("tex", "%"), ("csv", "#")])

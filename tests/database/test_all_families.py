@@ -1,6 +1,5 @@
 """A data set asked of every family: an encoder's, a decoder's, and one whose base is away."""
 
-import csv
 import gc
 import json
 import shutil
@@ -113,7 +112,6 @@ def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
         return made
 
     monkeypatch.setattr(network, "load_task_model", watched)
-    monkeypatch.setattr(db, "_track", track := Tracked())
     gc.disable()  # only what is collected on purpose counts
     try:
         db.data.find_models(folder / "reviews.csv")
@@ -121,20 +119,6 @@ def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
         gc.enable()
 
     assert alive == [0, 0]
-    assert track.seen == [("percent of 3 families", 100, 100)]
-
-
-class Tracked:
-    """What was tracked: of what, the total, and how much was done."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, things, what, *, total=None):
-        for done, thing in enumerate(things):
-            self.seen = [(what, total, done)]
-            yield thing
-        self.seen = [(what, total, done + 1)]
 
 
 @pytest.mark.slow
@@ -211,45 +195,3 @@ def test_the_command_names_families_that_could_not_be_asked(folder):
     assert len([line for line in lines if "lost/base" in line and "no such folder" in line]) == 1
     assert len([line for line in lines if "labels in column" in line]) == 1
     assert "models of 2 bases nearest to reviews.csv" in screen.stdout
-
-
-@pytest.mark.slow
-def test_each_data_set_has_a_column_for_every_model_of_every_family(folder, db, tmp_path):
-    sets = tmp_path / "sets"
-    sets.mkdir()
-    shutil.copy(folder / "reviews.csv", sets)
-    write_reviews(sets / "one.csv")  # an encoder has no loss for one class
-    text = (sets / "one.csv").read_text()
-    (sets / "one.csv").write_text(text.replace(",bad", ",good"))
-    (sets / "few.csv").write_text("text\nthe film\n")
-
-    table = db.data.find_models_of_each(sets, k=3)
-    document = table.to_json()
-    z = {row["data"]: row["z"] for row in document["data"]}
-    head, *rows = csv.reader(table.save(tmp_path / "t.csv").read_text().splitlines())
-
-    assert [(row["data"], row["base"] and names([row])) for row in table.failed] == [
-        ("few", None),
-        ("one", ["bert"]),
-    ]
-    assert [len(values) for values in z.values()] == [16, 16]
-    assert z["one"][:12] == [None] * 12
-    assert None not in z["one"][12:]
-    alone = db.data.find_models(folder / "reviews.csv", 20)
-    expected = {(row["base"], row["model"]): row["z"] for row in alone}
-    columns = list(zip(document["bases"], document["models"], strict=True))
-    assert dict(zip(columns, z["reviews"], strict=True)) == pytest.approx(expected, abs=1e-3)
-    assert (head[1].endswith("bert/base"), rows[1][0], rows[0][1]) == (True, "reviews", "")
-    assert table.save(tmp_path / "t.png").stat().st_size > 5_000
-    assert [len(row["nearest"]) for row in document["data"]] == [3, 3]
-
-
-@pytest.mark.slow
-def test_the_screen_of_several_data_sets_has_a_table_of_families(folder, tmp_path):
-    shutil.copy(folder / "reviews.csv", tmp_path)
-
-    result = run(folder, tmp_path, "--each", "-k", "2")
-
-    assert result.exit_code == 0, result.output
-    assert "1 data set beside 16 models of 2 bases" in result.stdout
-    assert "bert/base" in result.stdout

@@ -17,7 +17,7 @@ from deltadex.errors import NotServed
 NOT_SERVED = {
     # it indexes no folders, and runs no models
     "db.index", "db.plan", "db.add", "db.extract_adapter",
-    "db.data.find_models", "db.data.find_models_of_each",
+    "db.data.find_models",
     # it writes nothing for others, and searches its own catalog alone
     "db.merge", "db.export", "db.export_scores", "db.publish", "db.attach",
     "db.attached", "db.attached.refresh", "db.attached.remove",

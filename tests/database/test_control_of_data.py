@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
-from data_set_files import write_csv
 from tiny_networks import make_tokenizer, tiny_config
 
 import deltadex as dx
@@ -117,15 +116,6 @@ def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family
     assert "left out: 24 of 64 examples (38%)" in screen
     assert "label =" not in answer["query"]["reading"]
     assert answer["query"]["settings"]["columns"] == {"text": "text"}
-
-
-def test_a_label_that_is_chosen_and_not_used_is_said(family):
-    with dx.open(family / "family.duckdb") as db:
-        texts = [{"text": text, "mood": "ab"[i % 2]} for i, text in enumerate(random_texts(7))]
-        write_csv(family / "moods.csv", texts)
-        reading = db.data.find_models(family / "moods.csv", 1, label="mood").to_json()["query"]
-
-    assert 'labels in column "mood" are not used: the loss is causal' in reading["reading"]
 
 
 def test_the_screen_shows_the_control(family):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from catalogs import AXES, DIM, fill, make_data
 
-from deltadex.database.questions import FALLBACK, Map, data_place, layout_document, map_family
+from deltadex.database.questions import Map, data_place, layout_document, map_family
 from deltadex.search import TrainedModel, find_data
 
 KEPT = (
@@ -50,20 +50,6 @@ def test_the_place_is_the_mean_of_those_that_stand_out_weighted_by_z():
     models = [near("a", 9.0), near("b", 3.0), near("c", 2.0, "no model stands out")]
 
     assert data_place(models, places) == pytest.approx((1.0, 2.0))
-
-
-def test_the_few_nearest_place_it_where_none_stands_out():
-    models = [near(f"m{n}", 1.0, "no model stands out") for n in range(FALLBACK + 3)]
-    places = {f"m{n}": (float(n), -float(n)) for n in range(FALLBACK + 3)}
-    middle = (FALLBACK - 1) / 2
-
-    assert data_place(models, places) == pytest.approx((middle, -middle))
-
-
-def test_models_below_all_strangers_still_give_a_place():
-    models = [near("a", -3.0, "no model stands out"), near("b", -4.0, "no model stands out")]
-
-    assert data_place(models, {"a": (0.0, 1.0), "b": (2.0, 3.0)}) == pytest.approx((1.0, 2.0))
 
 
 def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):

@@ -1,18 +1,15 @@
 """Queries, results and files of the public face."""
 
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
 
 import deltadex as dx
-from deltadex.database import serving
-from deltadex.errors import BadFilter, EmptyCatalog, RequestError, StoreError
+from deltadex.errors import EmptyCatalog, RequestError, StoreError
 from deltadex.records import Recipe
 from deltadex.results import MAX_SHOWN, Table
 
@@ -50,17 +47,6 @@ def test_a_temporary_catalog_is_deleted(family):
 def test_a_catalog_opened_for_reading_cannot_be_changed(family):
     with dx.open("family.duckdb", read_only=True) as db, pytest.raises(StoreError):
         db.label("imdb-0", "other")
-
-
-def test_a_vector_finds_the_model_that_it_is_of(db):
-    recipe = serving.catalog_of(db).find_recipe(None, db.bases[0])
-    with pytest.raises(RequestError, match=f"have {recipe.dim} numbers"):
-        db.find_similar([1.0])
-
-    vector = np.random.default_rng(0).normal(size=recipe.dim)
-    hits = db.find_similar(vector, k=1)
-
-    assert hits[0]["query"] == "vector"
 
 
 @pytest.mark.parametrize("library", ["peft", "transformers"])
@@ -103,19 +89,6 @@ def test_a_model_in_memory_of_another_base_is_refused_under_its_own_name(db, fam
     assert "deltadex-" not in str(refused.value)
 
 
-def test_a_label_that_no_model_has_is_refused_with_the_nearest(db):
-    with pytest.raises(BadFilter, match=r"no model has the dataset 'imbd'; near: imdb$"):
-        db.find_similar("imdb-0", dataset="imbd")
-    assert len(db.find_similar("imdb-0", dataset="imdb", where="run = 'sst2-0'")) == 0
-
-
-def test_one_of_several_queries_that_fails_stops_no_other(db):
-    hits = db.find_similar(["imdb-0", "nobody"], k=1)
-
-    assert [hit["query"] for hit in hits] == ["imdb-0"]
-    assert [query["model"] for query in hits.failed] == ["nobody"]
-
-
 def test_a_result_is_rows_a_document_and_a_table(db):
     hits = db.find_similar("imdb-0", k=3)
 
@@ -148,51 +121,6 @@ def test_a_long_result_is_cut_where_it_is_shown():
     assert "and 7 more rows" in repr(table)
     assert len(table) == MAX_SHOWN + 7
     assert repr(Numbers({"rows": []})) == ""
-
-
-def test_columns_and_order_of_a_listing(db):
-    rows = db.models(columns=["model", "author"], sort="author", reverse=True, limit=2)
-
-    assert [tuple(row.values()) for row in rows] == [("imdb-1", "author1"), ("sst2-1", "author1")]
-    assert rows.total == 4
-    with pytest.raises(RequestError, match="no column 'colour'"):
-        db.models(sort="colour")
-
-
-def test_another_thread_reads_the_same_catalog(db):
-    from concurrent.futures import ThreadPoolExecutor
-
-    with db.reader() as reader, ThreadPoolExecutor(1) as pool:
-        assert len(pool.submit(reader.models).result()) == 4
-
-
-def test_an_export_into_a_named_file_is_that_file(db, family):
-    import pyarrow.parquet as parquet
-
-    assert db.export("out.parquet") == [(family / "out.parquet").resolve()]
-
-    assert parquet.read_table(io.BytesIO((family / "out.parquet").read_bytes())).num_rows == 4
-    for name, said in (("out.csv", "ends in .parquet"), ("v.safetensors", "--format safetensors")):
-        with pytest.raises(RequestError, match=said):
-            db.export(name)
-        assert not (family / name).exists()
-
-
-@pytest.mark.parametrize("ask", ["show", "find_similar"])
-def test_a_path_of_windows_is_named_as_it_was_written(db, ask):
-    with pytest.raises(RequestError, match=r"D:\\models\\run-7") as refused:
-        getattr(db, ask)(r"D:\models\run-7")
-
-    assert r"D:\\" not in str(refused.value)
-
-
-def test_exported_tables_hold_every_model(db):
-    import pyarrow.parquet as parquet
-
-    written = db.export("tables")
-
-    models = next(path for path in written if path.stem == "models")
-    assert parquet.read_table(io.BytesIO(models.read_bytes())).num_rows == 4
 
 
 def test_adapters_that_a_service_was_sent_have_no_files_to_study_and_no_slots_to_compare(tmp_path):

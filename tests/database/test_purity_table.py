@@ -111,14 +111,6 @@ def test_any_name_is_one_cell(tmp_path_factory, ending, read, name, base):
     assert [row[:2] for row in rows[1:]] == [[base, "all"], [base, name]]
 
 
-@pytest.mark.parametrize("ending", [".md", ".tex"])
-def test_control_characters_stay_in_no_file(tmp_path, ending):
-    text = written(tmp_path / f"t{ending}", make_document({"a\nb\x1b[31m\u202ec": scores(5, 0.5)}))
-
-    assert "a?b?" in text
-    assert all(character == "\n" or character.isprintable() for character in text)
-
-
 def test_what_differs_between_evaluations_is_a_column(tmp_path):
     raw = make_document({}, way="raw")
     families = {

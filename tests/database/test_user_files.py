@@ -10,23 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deltadex.database.tables import DataScoresTable
 from deltadex.errors import RequestError, StoreFull
-
-SCORES = DataScoresTable(
-    {
-        "base": "b",
-        "models": ["m", "n"],
-        "bases": ["b", "b"],
-        "data": [
-            {
-                "data": "d",
-                "z": [1.0, 2.0],
-                "nearest": [{"model": "n", "base": "b", "verdict": "copy"}],
-            }
-        ],
-    }
-)
 
 WRITERS = {
     "map.html": lambda db, path: db.map(path),
@@ -35,8 +19,6 @@ WRITERS = {
     "vectors.safetensors": lambda db, path: db.export(path, format="safetensors"),
     "scores.parquet": lambda db, path: db.export_scores(path),
     "models.parquet": lambda db, path: db.export(path.parent),
-    "heat.csv": lambda db, path: SCORES.save(path),
-    "heat.svg": lambda db, path: SCORES.save(path),
 }
 
 EVERY = pytest.mark.parametrize("name", WRITERS)
@@ -123,7 +105,7 @@ def test_standard_output_is_not_replaced_by_another_file(family):
         assert os.path.samestat(os.fstat(stdout.fileno()), (family / name).stat())
 
 
-@pytest.mark.parametrize("name", ["map.html", "purity.csv", "heat.csv", "scores.parquet"])
+@pytest.mark.parametrize("name", ["map.html", "purity.csv", "scores.parquet"])
 def test_a_folder_that_is_not_there_is_said(db, name, tmp_path):
     with pytest.raises(RequestError, match=r"absent: no such folder; make it first"):
         WRITERS[name](db, tmp_path / "absent" / name)

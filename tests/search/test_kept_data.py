@@ -6,7 +6,6 @@ from deltadex.search import (
     compare_kept,
     find_data,
     find_trained_on,
-    find_trained_on_each,
     kept_data_sets,
     nearest_to_kept,
 )
@@ -43,31 +42,6 @@ def test_the_nearest_models_are_those_of_find_trained_on(catalog):
     for data, models in nearest_to_kept(view, kept_data_sets(catalog, view), 3):
         expected = find_trained_on(catalog, data, k=3).models
         assert [(m.model, m.z) for m in models] == [(m.model, m.z) for m in expected]
-
-
-def test_each_of_several_data_sets_is_answered_as_alone(catalog):
-    sets = catalog.data_sets.all("base", view_of(catalog).recipe.id)
-
-    table = find_trained_on_each(catalog, sets, k=4)
-
-    assert list(table.models) == sorted(table.models)
-    assert (table.names, table.z.shape) == ([data.name for data in sets], (2, 40))
-    for data, answer, z in zip(sets, table.answers, table.z, strict=True):
-        expected = find_trained_on(catalog, data, k=4).models
-        assert answer.models == expected
-        for near in expected:
-            assert z[table.models.index(near.model)] == pytest.approx(near.z)
-
-
-def test_filters_choose_the_models_of_a_table(catalog):
-    from deltadex.store import Filters
-
-    sets = catalog.data_sets.all("base", view_of(catalog).recipe.id)
-
-    table = find_trained_on_each(catalog, sets, k=4, filters=Filters(where="id LIKE 'near%'"))
-
-    assert set(table.models) == {f"near-{n}" for n in range(6)}
-    assert table.answers[0].compared == 6
 
 
 def test_a_family_without_kept_data_compares_none(tmp_path):

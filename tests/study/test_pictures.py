@@ -1,4 +1,4 @@
-"""Pictures in every format, and that of data against models."""
+"""Pictures in every format."""
 
 import re
 from collections import Counter
@@ -6,14 +6,12 @@ from functools import partial
 from xml.etree import ElementTree
 
 import matplotlib.image
-import numpy as np
 import pytest
 
 from deltadex.database.origins import LineageTable
 from deltadex.database.tables import html_table
 from deltadex.errors import RequestError, StoreFull
-from deltadex.pictures import DataScores, check_lineage_ending, draw_data_scores
-from deltadex.pictures.data_scores import MOST_MODELS
+from deltadex.pictures import check_lineage_ending
 from deltadex.pictures.figures import check_ending, new_picture, save_picture
 
 HOSTILE = (
@@ -127,15 +125,11 @@ def test_a_title_is_text_and_no_markup_and_the_table_of_values_is_below(tmp_path
     assert table in page.split("</figure>")[-1]
 
 
-@pytest.mark.parametrize(
-    ("ending", "make"), [("png", draw), ("html", lambda: draw_data_scores(make_scores()))]
-)
-def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_path, ending, make):
+@pytest.mark.parametrize("ending", ["png", "html"])
+def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_path, ending):
     before = dict(matplotlib.rcParams)
 
-    one, two = (
-        save_picture(make, tmp_path / f"{n}.{ending}", title="t").read_bytes() for n in "ab"
-    )
+    one, two = (save(tmp_path / f"{n}.{ending}").read_bytes() for n in "ab")
 
     assert one == two
     assert dict(matplotlib.rcParams) == before
@@ -164,49 +158,3 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
         save(tmp_path / place)
 
 
-def make_scores(n_data=3, n_models=6, name="m", **changes):
-    z = np.random.default_rng(0).normal(size=(n_data, n_models))
-    z[np.arange(n_models) % n_data, np.arange(n_models)] += 8
-    fields = {
-        "base": "base",
-        "data": tuple(f"set-{i}" for i in range(n_data)),
-        "models": tuple(f"{name}{i}" for i in range(n_models)),
-        "z": z,
-        "standing": z > 6,
-    }
-    return DataScores(**(fields | changes))
-
-
-def shown(picture):
-    axes = picture.figure.axes[0]
-    return (
-        [text.get_text() for text in axes.get_yticklabels()],
-        [text.get_text() for text in axes.get_xticklabels()],
-        np.asarray(axes.images[0].get_array()),
-    )
-
-
-def test_every_cell_is_its_pair_and_answers_on_the_page(tmp_path):
-    scores = make_scores()
-
-    models, data, cells = shown(draw_data_scores(scores))
-    page = save_picture(lambda: draw_data_scores(scores), tmp_path / "a.html", title="t")
-
-    assert data == list(scores.data)
-    assert sorted(models) == sorted(scores.models)
-    for row, model in enumerate(models):
-        assert cells[row].tolist() == scores.z[:, scores.models.index(model)].tolist()
-    assert len(re.findall(r"<title>m\d\nset-\d: z", page.read_text("utf-8"))) == 2 * 18
-
-
-def test_a_large_family_shows_the_nearest_of_each_and_says_how_many():
-    scores = make_scores(n_data=4, n_models=300)
-
-    picture = draw_data_scores(scores)
-
-    models, _, _ = shown(picture)
-    assert len(models) == MOST_MODELS
-    best = {scores.models[place] for place in scores.z.argmax(axis=1).tolist()}
-    assert best <= set(models)
-    caption = " ".join(t.get_text() for f in picture.sheet.subfigs for t in f.texts)
-    assert f"{MOST_MODELS} of 300 models" in caption.replace("\n", " ")

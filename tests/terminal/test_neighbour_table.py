@@ -1,9 +1,7 @@
 """The screen of `find-similar`: a headline, how the fdr is known, and a row for each neighbour."""
 
 import pytest
-from catalogs import make_catalog
 
-from deltadex.records import ModelRecord, Refused
 from deltadex.terminal import show_explanation, show_failures, show_models, show_neighbours
 
 LABELLED = {
@@ -169,12 +167,3 @@ def test_an_explanation_is_of_the_cosine(capsys):
     )  # fmt: skip
 
     assert "a-1: cosine 0.400, carried by" in capsys.readouterr().out
-
-
-def test_a_refused_models_id_is_in_no_reason(tmp_path):
-    reason = "a/x: weights are stored as gptq"
-    bad = Refused(model=ModelRecord(id="a/x", base="b"), code="quantized", reason=reason)
-    with make_catalog(tmp_path / "c.duckdb", bad) as catalog:
-        ((model,),) = (group["models"] for group in catalog.failures())
-
-    assert model["reason"] == "weights are stored as gptq"

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from ...database import Database, open, opened, serving
@@ -19,6 +19,9 @@ from ...errors import BadFilter, DeltadexError, UnknownBase, offered
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
 _SHOWN_SOURCES = {"": "hub", "hub": "hub", "upload": "upload"}
 """Any other is a path of this machine."""
+
+_SENTENCES = ("detail", "note", "notes", "reason", "sentence")
+"""Keys whose texts may name a file."""
 
 _OPTIONS = re.compile(r"--(base|where|recipe|exclude|dataset|author)\b")
 
@@ -60,48 +63,43 @@ class Names:
         """An error's message as a client may read it: no paths, no options of commands."""
         return _OPTIONS.sub(r"\1", self.redact(text))
 
-    def model(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        """A model's document as `ls --json` has it, without paths."""
-        source = model["source"]
-        return {
-            **model,
-            "base": self.shown(model["base"]),
-            "source": _SHOWN_SOURCES.get(source, "local"),
-            "base_raw": self.named(model["base_raw"]),
-            "reason": model["reason"] and self.redact(model["reason"], source),
-            "notes": [self.redact(note, source) for note in model["notes"]],
-        }
-
     def named(self, base: str | None) -> str | None:
         """A base as a model's files name it, without paths."""
         return self.shown(base) if base is not None and _is_path(base) else base
 
-    def with_bases(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """A small document with every `base` in it as it is shown, and sentences without paths."""
-        return {key: self._value(key, value) for key, value in document.items()}
+    def with_bases(self, document: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+        """A document with every `base` in it as it is shown, and sentences without paths.
 
-    def _value(self, key: str, value: Any) -> Any:
-        if key == "base" and isinstance(value, str):
-            return self.shown(value)
-        if key == "model" and value in self._shown:
-            return self.shown(value)
-        if key in ("parent", "weights"):  # of a lineage: models, and the base
-            names = value if isinstance(value, list) else [value]
-            shown = [self._shown.get(name, name) for name in names]
-            return shown if isinstance(value, list) else shown[0]
-        if key == "card" and isinstance(value, str) and _is_path(value):
-            return self.shown(value)
-        if key in ("detail", "note", "reason") and isinstance(value, str):
-            return self.redact(value)
+        Args:
+            source: Where the model lies that it is of; a model's own document says so itself.
+        """
+        if "base_raw" in document:
+            source = document.get("source", source)
+        shown = {key: self._value(key, value, source) for key, value in document.items()}
+        if "base_raw" in document and "source" in document:
+            shown["source"] = _SHOWN_SOURCES.get(source, "local")
+        if document.get("facet") == "base":
+            shown["value"] = self.shown(document["value"])
+        return shown
+
+    def _value(self, key: str, value: Any, source: str) -> Any:
         if key == "by_base" and isinstance(value, Mapping):
             return {self.shown(base): group for base, group in value.items()}
         if isinstance(value, Mapping):
-            return self.with_bases(value)
-        if isinstance(value, list):
-            if key == "notes":
-                value = [self.redact(v) if isinstance(v, str) else v for v in value]
-            return [self.with_bases(v) if isinstance(v, Mapping) else v for v in value]
-        return value
+            return self.with_bases(value, source)
+        if isinstance(value, list) and value and isinstance(value[0], str | Mapping):
+            return [self._value(key, entry, source) for entry in value]
+        if not isinstance(value, str):
+            return value
+        if key in _SENTENCES:
+            return self.redact(value, source)
+        if key in ("model", "parent", "weights"):  # of a lineage: a model, or the base
+            return self._shown.get(value, value)
+        if key in ("card", "base_raw"):
+            return self.named(value)
+        if key == "path":
+            return PurePath(value).name
+        return self.shown(value) if key == "base" else value
 
 
 def _is_path(name: str) -> bool:

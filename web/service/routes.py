@@ -66,7 +66,6 @@ from ...database.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
 from ...errors import DeltadexError, RequestError
 from ...options import description_of
 from ...results import names_of_bases
-from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .api_docs import llms_txt
 from .catalog import Names, check_where, find_base, find_family, names_of
@@ -76,17 +75,23 @@ from .schemas import (
     JOB,
     NO_CONTROLS,
     OF_ONE_FAMILY,
+    AddedAnswer,
+    Answer,
     BaseInPath,
     BaseInQuery,
     Batch,
+    BatchAnswer,
     DataInPath,
     DataInQuery,
+    FamiliesAnswer,
     IdInPath,
     IdInQuery,
     Labelling,
+    MapAnswer,
     ModelInQuery,
     PreferHeader,
     Query_,
+    ReadyAnswer,
     RecipeInQuery,
     ServiceIn,
     Statement,
@@ -141,12 +146,10 @@ async def llms(request: Request) -> Response:
     return PlainTextResponse(llms_txt(request.app.openapi()))
 
 
-Family = Evaluate | serving.MapColumns | Cluster | Lineage
-
 _COUNTED = ("id", "rank", "dim", "models")
 
 
-@_models.get("/families", responses=gives(schemas.FamiliesAnswer, 404))
+@_models.get("/families", responses=gives(FamiliesAnswer, 404))
 async def families(service: ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
     document = {
@@ -182,108 +185,48 @@ def _counted(catalog: Database) -> list[dict[str, Any]]:
     ]
 
 
-@_models.get("/stats", responses=gives(schemas.StatsAnswer, 404))
-@answers(Stats)
-async def stats(service: ServiceIn) -> Response:
-    """How many models, datasets and recipes the catalog holds; as `deltadex stats --json`."""
-
-    def stats(catalog: Database) -> dict[str, Any]:
-        document = names_of(catalog).with_bases(catalog.stats().to_json())
-        return document | {"path": Path(document["path"]).name}
-
-    return reply(await service.ask(stats))
-
-
-@_models.get("/models", responses=gives(schemas.ModelsAnswer, 404))
-@asks(PageOfModels)
-async def models(service: ServiceIn, asked: Callable[[], PageOfModels]) -> Response:
-    """The models that pass every filter, a page of them; as `deltadex ls --json`."""
-    page = asked()
-
-    def models(catalog: Database) -> dict[str, Any]:
-        names = names_of(catalog)
-        table = replace(page, base=find_base(catalog, page.base)).answer(catalog)
-        shown = [names.model(model) for model in table]
-        return {"models": shown, "total": table.total, "limit": page.limit, "offset": page.offset}
-
-    return reply(await service.ask(models))
-
-
-@_models.get("/facets", responses=gives(schemas.FacetsAnswer, 404))
-@asks(Facets)
-async def facets(service: ServiceIn, asked: Callable[[], Facets]) -> Response:
-    """How many of the models that pass every filter have each dataset, author, kind, base, status
-    and licence."""
-    question = asked()
-
-    def facets(catalog: Database) -> dict[str, Any]:
-        names = names_of(catalog)
-        exact = replace(question, base=find_base(catalog, question.base))
-        document = exact.answer(catalog).to_json()
-        for row in document["facets"]:
-            if row["facet"] == "base":
-                row["value"] = names.shown(row["value"])
-        return document
-
-    return reply(await service.ask(facets))
-
-
-@_models.get("/models/{model:path}/trace", responses=gives(schemas.TraceAnswer, 404))
-@answers(Trace)
-async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
-    """Which base a model comes from, by its files and those of the bases on this machine; as
-    `deltadex trace --offline --json`."""
-
-    def trace(catalog: Database) -> dict[str, Any]:
-        row = serving.exact_model(catalog, model, find_base(catalog, base))
-        names = names_of(catalog)
-        document = Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
-        document = names.with_bases(document)
-        for key in ("sentence", "reason"):
-            document[key] = names.redact(document[key], row["source"])
-        return document | {"notes": [names.redact(n, row["source"]) for n in document["notes"]]}
-
-    return reply(await service.ask(trace))
-
-
-@_models.get("/models/{model:path}", responses=gives(schemas.ModelInFull, 404))
-@answers(Show)
-async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
-    """Everything known of one model, and what it changed, slot by slot; as `show --json`."""
-
-    def show(catalog: Database) -> dict[str, Any]:
-        row = serving.exact_model(catalog, model, find_base(catalog, base))
-        document = catalog.show(row["model"], row["base"]).to_json()
-        return document | names_of(catalog).model(row)
-
-    return reply(await service.ask(show))
-
-
-def _plain_route(
-    router: APIRouter, path: str, question: type[Any], answer: Any, /, **named: Any
+def _route(
+    router: APIRouter,
+    path: str,
+    question: type[Any],
+    id: str,
+    /,
+    *,
+    is_background: bool = False,
+    **named: Any,
 ) -> None:
     """A request that asks a question, whose description it has, of what a catalog holds.
 
     Args:
+        id: Of the operation.
         named: The question's arguments, and how a request gives them.
     """
 
-    async def route(service: Service, asked: Callable[..., Any], **given: Any) -> Response:
-        return await _answered(service, partial(_of_catalog, asked(**given)))
+    async def route(
+        service: Service, request: Request, asked: Callable[..., Any], **given: Any
+    ) -> Response:
+        question = asked(**given)
+        if is_background:
+            return await _background(service, request, partial(_of_family, question))
+        return await _answered(service, partial(_of_catalog, question))
 
-    kinds = {"service": ServiceIn, **named, "asked": Any}
     keyword = inspect.Parameter.KEYWORD_ONLY
+    kinds = {**named, "service": ServiceIn, "request": Request, "asked": Any}
     vars(route)["__signature__"] = inspect.Signature(
         [inspect.Parameter(name, keyword, annotation=kind) for name, kind in kinds.items()]
     )
-    route.__name__ = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", question.__name__).lower()
-    route.__doc__ = description_of(question).partition("\n\n")[0]
-    router.get(path, responses=gives(answer, 404))(asks(question)(route))
+    route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
+    responses = gives(question, 404) | (COMPUTING if is_background else {})
+    router.get(path, responses=responses)(asks(question)(route))
 
 
 def _of_catalog(asked: Any, catalog: Database) -> Any:
     """The question with its base and its models as the catalog names them."""
+    if not hasattr(asked, "base"):
+        return asked
     base = find_base(catalog, asked.base)
+    if against := getattr(asked, "against", None):
+        serving.exact_query(catalog, against, base)
     for name in ("model", "other", "first", "second"):
         if hasattr(asked, name):
             query = serving.exact_query(catalog, getattr(asked, name), base)
@@ -291,16 +234,52 @@ def _of_catalog(asked: Any, catalog: Database) -> Any:
     return replace(asked, base=base)
 
 
+def _of_family(asked: Any, catalog: Database) -> Any:
+    """The question of a family by its name in the catalog, under a recipe by its id."""
+    base = find_family(catalog, asked.base)
+    if isinstance(asked, Lineage):
+        return replace(asked, base=base)
+    if isinstance(asked, Evaluate):
+        recipe = serving.catalog_of(catalog).find_recipe(next(iter(asked.recipes), None), base)
+        return replace(asked, base=base, recipes=(recipe.id,))
+    recipe = serving.catalog_of(catalog).find_recipe(asked.recipe, base)
+    return replace(asked, base=base, recipe=recipe.id)
+
+
 _ID = IdInQuery
-_plain_route(_models, "/diff", Diff, schemas.DifferenceAnswer, first=_ID, second=_ID)
-_plain_route(_similar, "/explain", Explain, schemas.ExplanationAnswer, model=_ID, other=_ID)
-_plain_route(_similar, "/nearest-data", FindData, schemas.NearestDataAnswer, model=_ID)
-_plain_route(_similar, "/data", KeptData, schemas.KeptDataAnswer)
-_plain_route(_similar, "/data/{name}", ShowData, schemas.ShownDataAnswer, name=DataInPath)
-_plain_route(_similar, "/search", Search, schemas.TextSearchAnswer, text=TextInQuery)
+_route(_models, "/stats", Stats, "stats")
+_route(_models, "/models", PageOfModels, "models")
+_route(_models, "/facets", Facets, "facets")
+_route(_models, "/diff", Diff, "diff", first=_ID, second=_ID)
+_route(_similar, "/explain", Explain, "explain", model=_ID, other=_ID)
+_route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
+_route(_similar, "/data", KeptData, "kept_data")
 
 
-@_similar.get("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404))
+@_models.get("/models/{model:path}/trace", responses=gives(Trace, 404))
+@answers(Trace)
+async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
+    """Which base a model comes from, by its files and those of the bases on this machine; as
+    `deltadex trace --offline --json`."""
+
+    def trace(catalog: Database) -> dict[str, Any]:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        document = Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document, row["source"])
+
+    return reply(await service.ask(trace))
+
+
+_route(_models, "/models/{model:path}", Show, "model", model=IdInPath)
+_route(_similar, "/data/{name}", ShowData, "show_data", name=DataInPath)
+_route(_similar, "/search", Search, "search", text=TextInQuery)
+_route(_similar, "/words", Words, "words", model=_ID)
+_route(_families, "/clusters", Cluster, "clusters", is_background=True)
+_LINEAGE = "/families/{base:path}/lineage"
+_route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInPath)
+
+
+@_similar.get("/trained-on", responses=gives(FindTrainedOn, 404))
 @asks(FindTrainedOn, only=fields_of(FindSimilar))
 async def trained_on_kept(
     service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
@@ -316,7 +295,7 @@ Asked = Callable[..., FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", responses=gives(schemas.SimilarAnswer | schemas.AcrossAnswer, 404))
+@_similar.get("/similar", responses=gives(FindSimilar, 404))
 @asks(FindSimilar)
 async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
@@ -331,7 +310,7 @@ async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Respons
     return await _answered(service, exact)
 
 
-@_similar.post("/similar", responses=gives(schemas.BatchAnswer))
+@_similar.post("/similar", responses=gives(BatchAnswer))
 async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
     """The models nearest to each of several stored models or vectors.
 
@@ -369,7 +348,7 @@ def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> di
     return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
 
 
-@_similar.post("/similar/adapter", responses=gives(schemas.SimilarAnswer, 404) | JOB)
+@_similar.post("/similar/adapter", responses=gives(FindSimilar, 404) | JOB)
 @asks(FindSimilar, Form, only=OF_ONE_FAMILY)
 async def similar_adapter(
     service: ServiceIn,
@@ -405,7 +384,7 @@ _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
 _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
-@_similar.post("/trained-on", responses=gives(schemas.TrainedOnAnswer, 404) | JOB)
+@_similar.post("/trained-on", responses=gives(FindTrainedOn, 404) | JOB)
 @asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
 async def trained_on(
     service: ServiceIn,
@@ -424,21 +403,7 @@ async def trained_on(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_similar.get("/words", responses=gives(schemas.WordsAnswer, 404))
-@asks(Words)
-async def words(service: ServiceIn, model: IdInQuery, asked: Callable[..., Words]) -> Response:
-    """The words that a stored model was trained on, read from its input embedding."""
-    question = asked(model)
-
-    def exact(catalog: Database) -> Words:
-        base = find_base(catalog, question.base)
-        both = [serving.exact_query(catalog, id, base) for id in (model, question.against) if id]
-        return replace(question, model=both[0].model, base=both[0].base)
-
-    return await _answered(service, exact)
-
-
-@_families.get("/evaluation", responses=gives(schemas.EvaluationAnswer, 404) | COMPUTING)
+@_families.get("/evaluation", responses=gives(Evaluate, 404) | COMPUTING)
 @asks(Evaluate)
 async def evaluation(
     service: ServiceIn,
@@ -447,10 +412,11 @@ async def evaluation(
     recipe: RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
-    return await _computed(service, request, asked(), recipe)
+    question = replace(asked(), recipes=(recipe,) if recipe else ())
+    return await _background(service, request, partial(_of_family, question))
 
 
-@_families.get("/map", responses=gives(schemas.MapAnswer, 404) | COMPUTING)
+@_families.get("/map", responses=gives(MapAnswer, 404) | COMPUTING)
 @asks(serving.MapColumns)
 async def map(
     service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
@@ -458,7 +424,7 @@ async def map(
     """A family in the plane, as columns: near means alike; on its main axes, while its layout is
     computed."""
     wanted = asked()
-    exact = await service.ask(partial(_exact, replace(wanted, axes=True), None), service.polls)
+    exact = await service.ask(partial(_of_family, replace(wanted, axes=True)), service.polls)
     found = await service.jobs.get(exact)
     if isinstance(found, Document) or wanted.layout == "pca" or not wanted.axes:
         return _packed_or_job(service, request, found)
@@ -472,24 +438,6 @@ async def map(
     return reply(look | {"computing": ahead | found.line.stands(found.future)})
 
 
-@_families.get("/clusters", responses=gives(schemas.ClustersAnswer, 404) | COMPUTING)
-@asks(Cluster)
-async def clusters(service: ServiceIn, request: Request, asked: Callable[[], Cluster]) -> Response:
-    """A family in clusters, and labels suggested for models without one."""
-    return await _computed(service, request, asked())
-
-
-@_families.get(
-    "/families/{base:path}/lineage", responses=gives(schemas.LineageAnswer, 404) | COMPUTING
-)
-@asks(Lineage)
-async def lineage(
-    service: ServiceIn, request: Request, base: BaseInPath, asked: Callable[..., Lineage]
-) -> Response:
-    """Who descends from whom inside a family; as `deltadex lineage --json`."""
-    return await _computed(service, request, asked(base))
-
-
 async def _answered(service: Service, exact: Callable[[Database], Tabled]) -> Response:
     """The answer to a question that the catalog's own names make exact."""
     return reply(await service.ask(lambda catalog: _document(catalog, exact(catalog))))
@@ -499,28 +447,6 @@ def _document(catalog: Database, asked: Tabled) -> dict[str, Any]:
     """The document of an answer, with bases as clients see them."""
     document = asked.answer(catalog).to_json()
     return names_of(catalog).with_bases(document)
-
-
-async def _computed(
-    service: Service,
-    request: Request,
-    asked: Family,
-    recipe: str | None = None,
-) -> Response:
-    """An answer of the background: of now, of an earlier state, or that it is being computed."""
-
-    return await _background(service, request, partial(_exact, asked, recipe))
-
-
-def _exact(asked: Family, recipe: str | None, catalog: Database) -> Any:
-    """The question of a family by its name in the catalog, under a recipe by its id."""
-    base = find_family(catalog, asked.base)
-    if isinstance(asked, Lineage):
-        return replace(asked, base=base)
-    named = recipe if isinstance(asked, Evaluate) else asked.recipe
-    id = serving.catalog_of(catalog).find_recipe(named, base).id
-    chosen: Any = {"recipes": (id,)} if isinstance(asked, Evaluate) else {"recipe": id}
-    return replace(asked, base=base, **chosen)
 
 
 async def _background(
@@ -537,7 +463,7 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
     return found.packed.response(request, headers)
 
 
-@_families.get("/families/{base:path}/audit", responses=gives(schemas.AuditAnswer, 404) | COMPUTING)
+@_families.get("/families/{base:path}/audit", responses=gives(Audit, 404) | COMPUTING)
 @asks(Audit)
 async def audit(
     service: ServiceIn,
@@ -559,7 +485,7 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", responses=gives(schemas.FailuresAnswer, 404))
+@_families.get("/failures", responses=gives(Failures, 404))
 @asks(Failures)
 async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
@@ -569,11 +495,11 @@ async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Respons
         document = catalog.failures(base).to_json()
         rows = catalog.models(base=base, where="status <> 'indexed'")
         sources = {(row["base"], row["model"]): row["source"] for row in rows}
-        for model in (model for group in document["failures"] for model in group["models"]):
-            source = sources.get((model["base"], model["model"]), "")
-            model["base"] = names.shown(model["base"])
-            model["base_raw"] = names.named(model["base_raw"])
-            model["reason"] = model["reason"] and names.redact(model["reason"], source)
+        for group in document["failures"]:
+            group["models"] = [
+                names.with_bases(model, sources.get((model["base"], model["model"]), ""))
+                for model in group["models"]
+            ]
         return document
 
     return reply(await service.ask(failures))
@@ -585,16 +511,7 @@ _ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
 
 @_jobs.get(
     "/jobs/{job}",
-    responses=gives(
-        schemas.SimilarAnswer
-        | schemas.AddedAnswer
-        | schemas.RemovedAnswer
-        | schemas.LabelledAnswer,
-        403,
-        404,
-        409,
-    )
-    | JOB,
+    responses=gives(Answer, 403, 404, 409) | JOB,
 )
 async def job(
     service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
@@ -610,7 +527,7 @@ async def job(
     return _packed_or_job(service, request, document)
 
 
-@_jobs.delete("/jobs/{job}", responses=gives(schemas.CancelledAnswer, 404, 409))
+@_jobs.delete("/jobs/{job}", responses=gives(Answer, 404, 409))
 async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]) -> Response:
     """Stop a job: a background document, or models that are added from the Hub, at any time; an
     upload or another change until it has begun."""
@@ -668,9 +585,9 @@ def _underway(service: Service, request: Request, job: Job, waited_s: float) -> 
     return computing(waited_s, headers=place, job=id, **job.line.stands(job.future))
 
 
-_READY = gives(schemas.ReadyAnswer)
+_READY = gives(ReadyAnswer)
 _READY[503] = {
-    "model": schemas.OpeningReadyAnswer,
+    "model": ReadyAnswer,
     "description": "Not every family has been searched once.",
 }
 _METRICS = gives(None)
@@ -678,7 +595,7 @@ _METRICS[200] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
 @UNVERSIONED.get("/health")
-@_operations.get("/health", responses=gives(schemas.HealthAnswer))
+@_operations.get("/health", responses=gives(Answer))
 async def health() -> Response:
     """The process answers."""
     return reply({"status": "ok"})
@@ -774,7 +691,7 @@ def _body() -> dict[str, Any]:
 @_writing.post(
     "/models",
     status_code=201,
-    responses=gives(schemas.AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
+    responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
     openapi_extra={"requestBody": _body(), **_TOKEN},
 )
 @answers(Add)
@@ -902,7 +819,7 @@ def _checked(parse: Callable[[], Body]) -> Body:
 
 @_writing.patch(
     "/models/{model:path}",
-    responses=gives(schemas.LabelledAnswer, 401, 403, 404) | JOB,
+    responses=gives(Label, 401, 403, 404) | JOB,
     openapi_extra=_TOKEN,
 )
 @answers(Label)
@@ -915,17 +832,12 @@ async def label(
     prefer: PreferHeader = None,
 ) -> Response:
     """Say what a model was trained on; as `deltadex label --json`."""
-
-    def exact(catalog: Database) -> Label:
-        row = serving.exact_model(catalog, model, find_base(catalog, base))
-        return Label(row["model"], base=row["base"], **labels.model_dump())
-
-    return await _changed(service, request, exact)
+    return await _changed(service, request, Label(model, base=base, **labels.model_dump()))
 
 
 @_writing.delete(
     "/models/{model:path}",
-    responses=gives(schemas.RemovedAnswer, 401, 403, 404) | JOB,
+    responses=gives(Remove, 401, 403, 404) | JOB,
     openapi_extra=_TOKEN,
 )
 @answers(Remove)
@@ -937,17 +849,12 @@ async def delete(
     prefer: PreferHeader = None,
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
-
-    def exact(catalog: Database) -> Remove:
-        row = serving.exact_model(catalog, model, find_base(catalog, base))
-        return Remove(row["model"], base=row["base"])
-
-    return await _changed(service, request, exact)
+    return await _changed(service, request, Remove(model, base=base))
 
 
 @_writing.delete(
     "/data/{name}",
-    responses=gives(schemas.RemovedAnswer, 401, 403, 404) | JOB,
+    responses=gives(Remove, 401, 403, 404) | JOB,
     openapi_extra=_TOKEN,
 )
 @answers(RemoveData)
@@ -959,18 +866,16 @@ async def delete_data(
     prefer: PreferHeader = None,
 ) -> Response:
     """Forget a kept data set; as `deltadex data rm --json`."""
-    return await _changed(service, request, lambda db: RemoveData(name, find_base(db, base)))
+    return await _changed(service, request, RemoveData(name, base))
 
 
-async def _changed(
-    service: Service, request: Request, exact: Callable[[Database], Tabled]
-) -> Response:
+async def _changed(service: Service, request: Request, asked: Tabled) -> Response:
     """What is answered to a change, for those who present the operator's token."""
     _require_token(request, service.settings)
 
     def change() -> dict[str, Any]:
         with service.readers.writing() as catalog:
-            return _document(catalog, exact(catalog))
+            return _document(catalog, _of_catalog(asked, catalog))
 
     job = Job(service.writes.submit(change), service.writes)
     return await _answer_or_job(service, request, job)
@@ -995,7 +900,7 @@ async def snapshot(service: ServiceIn, request: Request) -> Response:
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", responses=gives(schemas.RowsAnswer, 401, 403, 404), openapi_extra=_TOKEN)
+@_whole.post("/sql", responses=gives(Select, 401, 403, 404), openapi_extra=_TOKEN)
 @answers(Select)
 async def sql(service: ServiceIn, request: Request, asked: Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It

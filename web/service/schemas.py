@@ -1,13 +1,14 @@
 """What requests may say, and shapes of the answers, for the OpenAPI document.
 
-Every answer may have further keys. Those of a record are its fields; a document that is no record
-has its keys declared here, by type.
+The answer to a question is the document of its table, whose rows are those of a record, or have at
+least what names them. Every answer may have further keys.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from types import GenericAlias
@@ -26,9 +27,18 @@ from typing import (
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...database import FindSimilar, Label
-from ...options import hints_of, options_of
-from ...records import FindingKind
+from ...database import FindSimilar, Label, Remove, RemoveData, ShowData, Table
+from ...database.tables import (
+    AcrossTable,
+    EvaluationTable,
+    FailureTable,
+    NearestDataTable,
+    NeighbourTable,
+    TraceTable,
+    TrainedModelTable,
+)
+from ...database.text_search import TextTable
+from ...options import answer_of, hints_of, options_of
 from ...search.evidence import Calibration, Verdict
 from ...search.neighbours import Near, Neighbour
 from ...search.text_search import FoundByText
@@ -40,35 +50,89 @@ from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_STATEMENT, MAX_WHERE
 
 
 class Answer(BaseModel):
+    """A document; docs/commands.md has its keys."""
+
     model_config = ConfigDict(extra="allow")
 
 
-def _answer(
-    name: str, keys: Mapping[Any, str], says: str = "", *, base: Any = Answer, **optional: Any
-) -> Any:
-    """The schema of a document: the names of its keys by type, and the type and default of those
-    that may be missing."""
-    required: dict[str, Any] = {
-        key: (kind, ...) for kind, some in keys.items() for key in some.split()
-    }
-    return create_model(name, __base__=base, __doc__=says, **required, **optional)
+TEXT: TypeAlias = str | None
+NUMBER: TypeAlias = float | None
+ROW: TypeAlias = dict[str, Any]
+ROWS, TEXTS = list[ROW], list[str]
+
+DOCUMENTS: Mapping[type[Any], Mapping[str, Any]] = {
+    NeighbourTable: {
+        "query": ROW,
+        "recipe": str,
+        "verdict": Verdict,
+        "compared": int,
+        "calibration": Calibration,
+        "neighbours": list[Neighbour],
+        "suspects": ROWS,
+    },
+    AcrossTable: {"query": ROW, "neighbours": list[Near], "families": ROWS, "left_out": ROWS},
+    NearestDataTable: {"query": ROW, "calibration": Calibration, "data": list[DataNeighbour]},
+    TrainedModelTable: {"query": ROW, "compared": int, "neighbours": ROWS, "families": ROWS},
+    TextTable: get_type_hints(FoundByText),
+    EvaluationTable: {"recipe": str, "micro": NUMBER, "chance": NUMBER, "ci95": list[float] | None},
+    FailureTable: {"failures": ROWS},
+    TraceTable: {
+        "model": str,
+        "base": TEXT,
+        "verdict": str,
+        "p": NUMBER,
+        "layers": list[list[int]],
+    },
+    Label: {"model": str, "base": str, "label_source": TEXT, "before": ROW},
+    Remove: {"removed": str, "base": str},
+    RemoveData: {"removed": str, "base": str},
+    ShowData: {"data": str, "base": str, "loss": str, "sha256": str, "examples": int},
+}
+"""Keys of documents by type, beside the rows of tables: of a table, or of a question."""
+
+DIFFERENT: Mapping[type[Any], Mapping[str, Any]] = {
+    Calibration: {"weights": list[float], "doubted": int, "verdict_from": float}
+}
+"""Keys of records that their documents have otherwise."""
 
 
-def _answer_of(record: type[Any], says: str, **changed: Any) -> Any:
-    """The schema of a record's document. A number that is not finite is null there."""
+def schema_of(question: type[Any]) -> Any:
+    """The schema of a question's answer."""
+    if question in DOCUMENTS:
+        return _model(f"{question.__name__}Answer", "", DOCUMENTS[question])
+    tables = answer_of(question)
+    return functools.reduce(operator.or_, map(_of_table, get_args(tables) or (tables,)))
+
+
+@functools.cache
+def _of_table(table: type[Table]) -> Any:
+    keys = dict(DOCUMENTS.get(table, {}))
+    if table._key and table._key not in keys:
+        named_by = dict.fromkeys(table.columns[:1], Any)
+        keys[table._key] = _many(_model(f"{table.__name__}Row", "", named_by))
+    return _model(table.__name__, inspect.getdoc(table), keys) if keys else Answer
+
+
+@functools.cache
+def _of_record(record: type[Any]) -> Any:
     hints = get_type_hints(record)
-    keys = {field.name: hints[field.name] for field in fields(record)} | changed
-    values: dict[str, Any] = {key: (_kind_in_json(kind), ...) for key, kind in keys.items()}
-    return create_model(f"{record.__name__}Answer", __base__=Answer, __doc__=says, **values)
+    keys = {field.name: hints[field.name] for field in fields(record)} | DIFFERENT.get(record, {})
+    return _model(record.__name__, inspect.getdoc(record), keys)
 
 
-def _kind_in_json(kind: Any) -> Any:
+def _model(name: str, says: str | None, keys: Mapping[str, Any]) -> Any:
+    required: dict[str, Any] = {key: (_in_json(kind), ...) for key, kind in keys.items()}
+    return create_model(name, __base__=Answer, __doc__=says, **required)
+
+
+def _in_json(kind: Any) -> Any:
+    """A type as a document has it: a number that is not finite is null."""
     if kind is float:
         return NUMBER
     if is_dataclass(kind):
-        return _answer_of(cast("type[Any]", kind), "")
+        return _of_record(cast("type[Any]", kind))
     if get_origin(kind) in (tuple, list):
-        return _many(_kind_in_json(get_args(kind)[0]))
+        return _many(_in_json(get_args(kind)[0]))
     return kind
 
 
@@ -76,345 +140,93 @@ def _many(kind: Any) -> Any:
     return GenericAlias(list, (kind,))
 
 
-TEXT: TypeAlias = str | None
-NUMBER: TypeAlias = float | None
-COUNT: TypeAlias = int | None
-ROW: TypeAlias = dict[str, Any]
-ROWS, TEXTS, COUNTS = list[ROW], list[str], dict[str, int]
-LABELS = "dataset author run"
+class ProblemAnswer(Answer):
+    """RFC 9457; `code` is for programs, `detail` for people."""
 
-ProblemAnswer = _answer(
-    "ProblemAnswer",
-    {str: "type title detail code", int: "status"},
-    "RFC 9457; `code` is for programs, `detail` for people.",
-)
-_WAITING: dict[str, Any] = {
-    "ahead": (int, Field(0, ge=0, description="Jobs before it; 0 once it is at work.")),
-    "elapsed_s": (float, Field(0.0, ge=0, description="Since it was asked for.")),
-}
-ComputingAnswer = _answer(
-    "ComputingAnswer",
-    {Literal["computing"]: "status", Annotated[int, Field(ge=1)]: "retry_after_s", str: "job"},
-    "Being computed: ask again. `percent` is how much is done of a background document.",
-    percent=(COUNT, None),
-    **_WAITING,
-)
-CancelledAnswer = _answer("CancelledAnswer", {str: "job", Literal[True]: "cancelled"})
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
 
-RecipeCount = _answer("RecipeCount", {str: "id name", int: "rank dim models"})
-FamilyAnswer = _answer(
-    "FamilyAnswer",
-    {str: "base name", int: "models indexed labelled datasets", _many(RecipeCount): "recipes"},
-)
-TakesAnswer = _answer(
-    "TakesAnswer",
-    {int: "adapter data"},
-    "Bytes of a file that may be sent; 0 where none is taken.",
-)
-OpeningAnswer = _answer(
-    "OpeningAnswer",
-    {int: "percent", TEXTS: "searchable"},
-    "How far the opening of the indexes is, and the families that can be searched already.",
-)
-FamiliesAnswer = _answer(
-    "FamiliesAnswer",
-    {
-        _many(FamilyAnswer): "families",
-        OpeningAnswer | None: "opening",
-        bool: "writable umap",
-        TakesAnswer: "takes",
-        str: "version",
-    },
-    "`opening` is null once every family can be searched.",
-)
-StatsAnswer = _answer(
-    "StatsAnswer",
-    {str: "path", int: "bytes", ROWS: "bases recipes", COUNTS: "statuses verified"},
-)
 
-ModelAnswer = _answer(
-    "ModelAnswer",
-    {
-        str: "model base status kind method source",
-        TEXT: f"code reason {LABELS}",
-        COUNT: "downloads",
-        TEXTS: "notes recipes",
-    },
-)
-ModelsAnswer = _answer("ModelsAnswer", {_many(ModelAnswer): "models", int: "total limit offset"})
-SlotAnswer = _answer(
-    "SlotAnswer",
-    {
-        str: "slot",
-        list[int]: "shape",
-        NUMBER: "fro_norm relative_norm energy stable_rank noise_floor",
-        list[NUMBER]: "sigma",
-    },
-)
-ModelInFull = _answer(
-    "ModelInFull",
-    {TEXTS: "words", _many(SlotAnswer): "slots"},
-    "`words` are of its training data: those that `words` names first.",
-    base=ModelAnswer,
-)
-TraceAnswer = _answer(
-    "TraceAnswer",
-    {
-        str: "model sentence",
-        TEXT: "base method",
-        Literal["fine-tune", "merge", "copy", "transformed", "unknown"]: "verdict",
-        NUMBER: "p reconstructed_share",
-        list[list[int]]: "layers",
-        TEXTS: "changes",
-        ROWS: "parents",
-    },
-)
+class ComputingAnswer(Answer):
+    """Being computed: ask again. `percent` is how much is done of a background document; `ahead`
+    counts the jobs before it, 0 once it is at work; `elapsed_s` is since it was asked for."""
 
-QueryAnswer = _answer("QueryAnswer", {str: "model base", TEXT: "dataset"})
-RATE = Annotated[NUMBER, Field(ge=0, le=1)]
-CalibrationAnswer = _answer_of(
-    Calibration,
-    "What `probability` and `fdr` are known from; `datasets` have siblings among `queries`.",
-    rate=float,
-    models_needed=int,
-    verdict_from=float,
-    weights=list[float],
-    doubted=int,
-)
-NeighbourAnswer = _answer_of(
-    Neighbour,
-    "`z` is in standard deviations above the family's strangers, `score` is z, bounded to −1…1; "
-    "`fdr` is the share of such answers that are expected to be wrong. `source` is always null: a "
-    "service searches its catalog only.",
-    fdr=RATE,
-)
-SuspectAnswer = _answer(
-    "SuspectAnswer",
-    {str: "model dataset nearer", float: "own_z z"},
-    "A model whose label contradicts the distances: z of its own data set, and of a nearer one.",
-)
-SimilarAnswer = _answer(
-    "SimilarAnswer",
-    {
-        QueryAnswer: "query",
-        str: "recipe recipe_id",
-        Verdict: "verdict",
-        int: "compared",
-        CalibrationAnswer: "calibration",
-        _many(NeighbourAnswer): "neighbours",
-        _many(SuspectAnswer): "suspects",
-    },
-    "`verdict` is of the nearest model; `compared` counts the models that pass the filters.",
-    attached=(TEXTS, Field([], description="Always empty, as `source` is null")),
-)
-NearAnswer = _answer_of(Near, "A model of another base; `cosine` is of words.")
-AcrossAnswer = _answer(
-    "AcrossAnswer",
-    {
-        QueryAnswer: "query",
-        str: "recipe meaning",
-        Verdict: "verdict",
-        float: "verdict_from",
-        _many(NearAnswer): "neighbours",
-        ROWS: "families left_out",
-    },
-    "`left_out` has the families that could not be compared, with the reason.",
-)
-TrainedOnAnswer = _answer(
-    "TrainedOnAnswer",
-    {ROW: "query", int: "compared", ROWS: "neighbours", ROW | None: "calibration", str: "meaning"},
-    "`query` is what was read of the data set, none of its texts; `meaning` says what an answer "
-    "proves at most.",
-)
-NearDataAnswer = _answer_of(DataNeighbour, "A kept data set near a model.", fdr=RATE)
-NearestDataAnswer = _answer(
-    "NearestDataAnswer",
-    {
-        ROW: "query",
-        str: "recipe recipe_id verdict meaning",
-        CalibrationAnswer: "calibration",
-        _many(NearDataAnswer): "data",
-    },
-    "`meaning` says what an answer proves at most.",
-)
-FailedQuery = _answer("FailedQuery", {ProblemAnswer: "problem"})
-BatchAnswer = _answer("BatchAnswer", {_many(SimilarAnswer | FailedQuery): "results"})
+    status: Literal["computing"]
+    retry_after_s: Annotated[int, Field(ge=1)]
+    job: str
+    percent: int | None = None
+    ahead: Annotated[int, Field(ge=0)] = 0
+    elapsed_s: Annotated[float, Field(ge=0)] = 0.0
 
-ShareAnswer = _answer("ShareAnswer", {NUMBER: "contribution share"})
-ExplanationAnswer = _answer(
-    "ExplanationAnswer",
-    {
-        str: "query model",
-        NUMBER: "similarity",
-        _many(ShareAnswer): "by_role by_layer by_block slots",
-        TEXTS: "only_query only_model",
-    },
-)
-WordAnswer = _answer(
-    "WordAnswer",
-    {str: "word", float: "strength"},
-    "strength: how far the word's token moved beside the model's others, 0…1.",
-)
-WordsAnswer = _answer(
-    "WordsAnswer",
-    {
-        str: "model base kind sentence",
-        int: "touched vocabulary",
-        float: "share",
-        TEXT: "note",
-        _many(WordAnswer): "seen answers_to",
-    },
-    "kind: `exact`, `tied`, `frozen`, `dense`, `none`. touched: tokens that occurred in training, "
-    "of `vocabulary`. share: of the vocabulary, how much was read.",
-    against=(TEXT, None),
-    only_other=(_many(WordAnswer), []),
-)
-TextSearchAnswer = _answer_of(
-    FoundByText,
-    "asked: words of the text that a family knows; unknown: the others. Of a model, by_chance: of "
-    "texts of random words, the share that some model of the family answers to as strongly, 0…1.",
-    text=str,
-    meaning=str,
-)
 
-ConfusionAnswer = _answer(
-    "ConfusionAnswer",
-    {TEXTS: "datasets", list[list[int]]: "counts"},
-    "Rows: a labelled model's dataset. Columns: its nearest neighbour's; the last, of none.",
-)
-EvaluationAnswer = _answer(
-    "EvaluationAnswer",
-    {
-        str: "recipe recipe_id way",
-        int: "models labelled unlabelled datasets queries singletons dropped",
-        COUNT: "sampled_queries labels_compared",
-        Literal["siblings"]: "k",
-        NUMBER: "micro macro chance p_value nn1 map",
-        list[float] | None: "ci95",
-        TEXT: "ci95_reason",
-        ROW | None: "by_dataset",
-        ConfusionAnswer | None: "confusion",
-        _many(SuspectAnswer) | None: "suspects",
-        Literal["author", "run"] | None: "exclude",
-        bool: "with_unlabelled",
-    },
-    "Numbers are null, where `ci95_reason` says why; p is null of a family too large to test.",
-)
-DataPlaceAnswer = _answer(
-    "DataPlaceAnswer",
-    {str: "name loss", NUMBER: "x y", int: "examples", Verdict: "verdict", ROWS: "nearest"},
-    "A kept data set on a map, with the few models nearest to it.",
-)
-LayoutAhead = _answer(
-    "LayoutAhead",
-    {str: "layout job", int: "percent"},
-    "A layout that is being computed, and how much of it is done; as `ComputingAnswer`.",
-    **_WAITING,
-)
-MapAnswer = _answer(
-    "MapAnswer",
-    {
-        str: "base recipe layout",
-        list[NUMBER] | None: "explained",
-        int: "seed",
-        TEXTS: "models datasets authors kinds months",
-        list[NUMBER]: "x y",
-        list[COUNT]: "dataset author kind month downloads",
-    },
-    "Columns, a model in each row; names by their place in the lists beside. `word`: words of "
-    "unlabelled models, with the layout. `data` is there only if the family keeps data sets; "
-    "`computing` with the main axes, while the layout is not ready.",
-    word=(list[COUNT], []),
-    words=(TEXTS, []),
-    data=(_many(DataPlaceAnswer) | None, None),
-    computing=(LayoutAhead | None, None),
-)
-ClustersAnswer = _answer(
-    "ClustersAnswer",
-    {
-        str: "base recipe",
-        int: "models",
-        ROWS: "clusters",
-        TEXTS: "noise",
-        NUMBER: "ari nmi",
-        ROW: "silhouette",
-    },
-    suggestions=(ROWS, Field([], description="Left out with `suggest=false`.")),
-    hints=(ROWS, []),
-    abstained=(int, 0),
-    calibration=(ROW, {}),
-)
-FindingAnswer = _answer(
-    "FindingAnswer",
-    {str: "model base detail", FindingKind: "kind", NUMBER: "z"},
-    "`detail` is a sentence; `z` is in standard deviations from what is ordinary.",
-)
-AuditAnswer = _answer(
-    "AuditAnswer",
-    {TEXT: "base", int: "models", _many(FindingAnswer): "findings", TEXTS: "notes"},
-    "`notes` say what was not looked at: a service reads no weights.",
-)
-EdgeAnswer = _answer(
-    "EdgeAnswer",
-    {
-        str: "parent child",
-        TEXTS: "words",
-        Annotated[float, Field(ge=0, le=1)]: "probability",
-        Literal["fine-tune", "duplicate", "quantised", "merge"]: "kind",
-        NUMBER: "weight",
-    },
-    "`parent` is the base where no indexed model is likely enough; `words` are of the child's "
-    "training data.",
-)
-LineageAnswer = _answer(
-    "LineageAnswer",
-    {
-        str: "base recipe",
-        int: "models without_parent",
-        float: "level",
-        _many(EdgeAnswer): "edges",
-        ROWS: "claims not_compared",
-        COUNTS: "times",
-    },
-    "`level` is the probability below which a model hangs at the base.",
-)
+class FamilyAnswer(Answer):
+    base: str
+    name: str
+    models: int
+    indexed: int
+    recipes: ROWS
 
-FailuresAnswer = _answer("FailuresAnswer", {ROWS: "failures"})
-HealthAnswer = _answer("HealthAnswer", {Literal["ok"]: "status"})
-ReadyAnswer = _answer("ReadyAnswer", {bool: "ready"})
-OpeningReadyAnswer = _answer(
-    "OpeningReadyAnswer", {Literal[False]: "ready", str: "detail"}, base=OpeningAnswer
-)
-RemovedAnswer = _answer("RemovedAnswer", {str: "removed base"})
-LabelledAnswer = _answer(
-    "LabelledAnswer",
-    {str: "model base", TEXT: f"{LABELS} label_source", ROW: "before"},
-    "A model's labels now, and `before`.",
-)
-OutcomeAnswer = _answer(
-    "OutcomeAnswer",
-    {str: "model", Literal["indexed", "failed"]: "status", TEXT: "code reason"},
-    "What became of a model; one that was indexed before, and did not change, is `indexed`.",
-)
-AddedAnswer = _answer(
-    "AddedAnswer",
-    {str: "base recipe", int: "indexed", ROWS: "failed"},
-    outcomes=(
-        _many(OutcomeAnswer),
-        Field([], description="Of models that were named, in order."),
-    ),
-)
-_FACET = Literal["dataset", "author", "kind", "base", "status", "license"]
-FacetAnswer = _answer("FacetAnswer", {_FACET: "facet", TEXT: "value", int: "models"})
-FacetsAnswer = _answer(
-    "FacetsAnswer",
-    {int: "total", _many(FacetAnswer): "facets", COUNTS: "others"},
-    "`total` models pass; `others` counts by facet those whose values are not listed.",
-)
-DifferenceAnswer = _answer("DifferenceAnswer", {ROWS: "most_different"})
-KeptDataAnswer = _answer("KeptDataAnswer", {ROWS: "data"})
-ShownDataAnswer = _answer("ShownDataAnswer", {str: "data base loss sha256", int: "examples"})
-RowsAnswer = _answer("RowsAnswer", {TEXTS: "columns", ROWS: "rows"}, "What a SELECT gives.")
+
+class FamiliesAnswer(Answer):
+    """`opening` is null once every family can be searched; `takes` has the bytes of a file that may
+    be sent as an adapter or as data, 0 where none is taken."""
+
+    families: list[FamilyAnswer]
+    opening: ROW | None
+    writable: bool
+    umap: bool
+    takes: dict[str, int]
+    version: str
+
+
+class BatchAnswer(Answer):
+    """The answer to each query, or its `problem`."""
+
+    results: ROWS
+
+
+class MapAnswer(Answer):
+    """Columns, a model in each row; names by their place in the lists beside. `word`: words of
+    unlabelled models, with the layout. `data` is there only if the family keeps data sets;
+    `computing` with the main axes, while the layout is not ready."""
+
+    base: str
+    recipe: str
+    layout: str
+    seed: int
+    models: TEXTS
+    datasets: TEXTS
+    authors: TEXTS
+    kinds: TEXTS
+    months: TEXTS
+    x: list[NUMBER]
+    y: list[NUMBER]
+    dataset: list[int | None]
+    author: list[int | None]
+    kind: list[int | None]
+    month: list[int | None]
+    downloads: list[int | None]
+
+
+class ReadyAnswer(Answer):
+    """Whether every family has been searched once; until then `percent` of the indexes that are
+    open, and the `searchable` families."""
+
+    ready: bool
+
+
+class AddedAnswer(Answer):
+    """`outcomes`: what became of the models that were named, in order; one that was indexed before,
+    and did not change, is `indexed`."""
+
+    base: str
+    recipe: str
+    indexed: int
+    failed: ROWS
+    outcomes: ROWS = []
 
 
 Endpoint = Callable[..., Awaitable[Any]]
@@ -629,7 +441,10 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def gives(answer: Any, *problems: int, status: int = 200) -> Responses:
-    """The answer of a route, and its problem documents: these, and those that any may meet."""
+    """The answer of a route, or to a question, and its problem documents: these, and those that any
+    may meet."""
+    if hasattr(answer, "answer"):
+        answer = schema_of(answer)
     described: Responses = {
         problem: {
             "model": ProblemAnswer,

@@ -5,11 +5,10 @@ import os
 import threading
 import time
 from contextlib import ExitStack
-from functools import partial
 
 import httpx2
 import pytest
-from beside import end_at_first, note, refuse
+from beside import end_at_first, refuse
 from services import API, TOKEN, WRITER, finished, served
 
 from deltadex.database.serving import MapColumns
@@ -53,27 +52,6 @@ def test_a_worker_that_dies_or_hangs_is_replaced(make_worker):
         worker.run(time.sleep, 60, seconds=0.2)
 
     assert len({first, second, worker.run(os.getpid, seconds=60.0)}) == 3
-
-
-def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(make_worker, tmp_path):
-    worker = make_worker(load=partial(note, tmp_path / "loaded"))
-    worker.warm()
-    with pytest.raises(WorkerTooSlow):
-        worker.run(time.sleep, 60, seconds=0.2)
-
-    for _ in range(600):
-        loaded = (tmp_path / "loaded").read_text().split()
-        if len(loaded) == 2:
-            break
-        time.sleep(0.1)
-    assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
-
-
-@pytest.mark.slow
-def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads(make_worker):
-    worker = make_worker(load=partial(time.sleep, 2.5))
-
-    assert worker.run(os.getpid, seconds=2.0) != os.getpid()
 
 
 def test_a_function_outlives_the_end_of_its_process(make_worker, tmp_path):
@@ -200,27 +178,6 @@ def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
     assert last.json()["models"] == first.json()["models"]
 
 
-def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
-    with served(db, quick_seconds=60.0) as client:
-        calls = []
-
-        def compute(asked):
-            calls.append(asked)
-            time.sleep(0.2)
-            return {"n": len(calls)}
-
-        background, question = client.service.jobs, MapColumns(base="b", recipe="r")
-        monkeypatch.setattr(background, "_compute", compute)
-
-        async def ask():
-            return await asyncio.gather(*(background.get(question) for _ in range(5)))
-
-        documents = finished(ask)
-
-    assert calls == [question]
-    assert {document.packed.plain for document in documents} == {b'{"n":1}'}
-
-
 def _sleep(path, asked):
     time.sleep(600)
 
@@ -230,28 +187,6 @@ def _until(is_so):
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_a_job_tells_its_place_and_an_evaluation_waits_for_no_other_kind(db, monkeypatch):
-    release = threading.Event()
-    with served(db, quick_seconds=0.0) as client:
-        line = client.service.jobs.line(MapColumns())
-        monkeypatch.setattr(line.worker, "run", lambda *_, **__: release.wait() and {"n": 1})
-        client.get(f"{API}/clusters")
-        second = client.get(f"{API}/map?axes=false")
-        while (evaluation := client.get(f"{API}/evaluation")).status_code == 202:
-            time.sleep(0.1)
-        polled = client.get(second.headers["location"])
-        release.set()
-        while (done := client.get(second.headers["location"])).status_code == 202:
-            time.sleep(0.02)
-
-    assert evaluation.status_code == 200
-    assert (polled.json()["ahead"], polled.json()["percent"]) == (1, 0)
-    assert 0 < polled.json()["elapsed_s"] < 600
-    assert polled.json()["job"] == second.json()["job"]
-    assert (done.status_code, done.json()) == (200, {"n": 1})
 
 
 def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):

@@ -1,20 +1,15 @@
 """No process outlives the service that started it, however and whenever that ends."""
 
 import os
-import random
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-import httpx2
 import pytest
-from services import API, adapter_files
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 
@@ -84,45 +79,3 @@ def test_a_worker_ends_with_its_starter_whatever_it_is_doing(mark, moment):
 
     assert n_before > 1 or moment[0] == "starting"
     assert left == []
-
-
-def under_load(address, stop):
-    """Send adapters, large and small, until told to stop."""
-    with httpx2.Client(base_url=address, timeout=30) as client:
-        while not stop.is_set():
-            with suppress(httpx2.HTTPError):
-                rank = random.choice([2, 16])
-                client.post(f"{API}/similar/adapter", files=adapter_files(rank=rank))
-
-
-def kill_under_load(db, mark, pause):
-    """Processes that a service killed so many seconds after its start under load leaves behind."""
-    stop = threading.Event()
-    with started(mark, "-m", "deltadex", "serve", "--db", str(db), "--port", "0") as process:
-        address = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0]
-        senders = [threading.Thread(target=under_load, args=(address, stop)) for _ in range(3)]
-        for sender in senders:
-            sender.start()
-        time.sleep(pause)
-        process.kill()
-        process.wait()
-        left = left_after(mark, 3)
-        stop.set()
-        for sender in senders:
-            sender.join()
-    return left
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pause", [2.5])
-def test_a_service_killed_under_load_leaves_nothing(shared_db, mark, pause):
-    assert kill_under_load(shared_db, mark, pause) == []
-
-
-@pytest.mark.slow
-def test_nor_does_one_killed_at_random_moments(shared_db, mark):
-    seed = random.randrange(1 << 32)
-    moments = random.Random(seed)
-    left = [kill_under_load(shared_db, mark, moments.uniform(0, 8)) for _ in range(30)]
-
-    assert left == [[]] * 30, f"seed {seed}"

@@ -4,13 +4,11 @@ import asyncio
 import os
 import threading
 
-import pytest
 from services import API, finished, served
 
 from deltadex.database import FindSimilar
 from deltadex.database.worker import NICENESS, Worker
 from deltadex.errors import UnknownModel
-from deltadex.web.service.answers import Problem
 from deltadex.web.service.work import MOST_TOGETHER, Together
 
 LIMITS = {"at_once": 1, "waiting": 40, "seconds": 60.0}
@@ -45,46 +43,6 @@ def test_what_waits_is_answered_together_and_what_is_refused_stops_no_other():
     assert isinstance(rest.pop(7), UnknownModel)
     assert rest[:-1] == [f"3:{n}" for n in range(20) if n != 7]
     assert sorted(batches) == [(3, 1), (3, 20 - MOST_TOGETHER), (3, MOST_TOGETHER), (4, 1)]
-
-
-def test_no_more_wait_than_there_is_room_for_and_none_is_forgotten():
-    """Answers come back in rounds, more of them than may wait at once."""
-
-    def answers(asked, models):
-        yield from enumerate(models)
-
-    async def ask():
-        together = Together(answers, **LIMITS)
-        for number in range(10):
-            names = [f"{number}-{n}" for n in range(LIMITS["waiting"])]
-            assert await asyncio.gather(*(together.ask(FIRST, name) for name in names)) == names
-        assert together.pending <= 1
-        closing = threading.Event()
-        together.submit(lambda: closing.wait(30))
-        waiting = [asyncio.create_task(together.ask(FIRST, "a")) for _ in range(LIMITS["waiting"])]
-        await asyncio.sleep(0)
-        with pytest.raises(Problem, match="are waiting"):
-            await together.ask(FIRST, "a")
-        closing.set()
-        await asyncio.gather(*waiting)
-        together.close()
-
-    finished(ask)
-
-
-def test_a_defect_is_the_answer_to_all_that_it_stopped():
-    def answers(asked, models):
-        yield 0, "fine"
-        raise KeyError("defect")
-
-    async def ask():
-        together = Together(answers, **LIMITS)
-        asked = [together.ask(FIRST, model) for model in ("a", "b", "c")]
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        together.close()
-        return found
-
-    assert {type(one) for one in finished(ask)} <= {str, KeyError}
 
 
 def test_requests_at_once_have_the_answers_of_requests_alone(shared_db):

@@ -1,7 +1,6 @@
 """Reading an uploaded adapter opens its own files and nothing else."""
 
 import json
-import multiprocessing
 import subprocess
 import sys
 
@@ -120,16 +119,6 @@ def test_the_operator_may_open_the_base(db):
         )
 
     assert answer.status_code == 200, answer.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("warm", [True, False])
-def test_the_process_that_reads_uploads_starts_with_the_service_unless_told_otherwise(db, warm):
-    before = multiprocessing.active_children()
-    with served(db, warm=warm):
-        started = {*multiprocessing.active_children()} - {*before}
-
-    assert [process.name for process in started] == ["reading the adapter"] * warm
 
 
 @pytest.mark.slow

@@ -97,25 +97,3 @@ def test_search_answers_while_many_models_are_added(family, tmp_path, n_added):
             time.sleep(0.1)
         else:
             raise AssertionError("the new models were never found")
-
-
-@pytest.mark.slow
-def test_a_service_goes_on_when_the_run_that_let_it_in_ends(family, tmp_path):
-    base, _, later = family
-    db, some = tmp_path / "c.duckdb", tmp_path / "some.txt"
-    some.write_text("\n".join(str(later / f"set{n:02}-{run}") for n in range(10) for run in (0, 1)))
-    with running("index", base, some, "--db", db, "--quiet") as indexing:
-        while not db.with_name(db.name + ".commits").exists():
-            assert indexing.poll() is None
-            time.sleep(0.02)
-        with running("serve", "--db", db, "--port", 0, "--json") as serving:
-            document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
-            address = json.loads(document)["address"].rstrip("/")
-            while indexing.poll() is None:
-                ask(address, "models", limit=1)
-
-            assert indexing.returncode == 0
-            (model,) = ask(address, "models", q="set00-0")["models"]
-            assert ask(address, "models", limit=1)["total"] == 20
-            wait_until_ready(address)
-            assert len(ask(address, "similar", model=model["model"], k=5)["neighbours"]) == 5
