@@ -17,7 +17,6 @@ from deltadex.indexer.delta import (
 from deltadex.indexer.fingerprint import (
     MeanFactorsPool,
     family_layout,
-    fix_signs,
     mean_factors_recipe,
 )
 from deltadex.records import Slot
@@ -149,15 +148,6 @@ def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order_and_by_th
     assert mean_factors_recipe(4, LAYOUT).id != mean_factors_recipe(4, LAYOUT[:2]).id
 
 
-def test_an_update_of_zero_has_a_zero_vector():
-    recipe = mean_factors_recipe(2, LAYOUT)
-
-    vector, norm = MeanFactorsPool(recipe, LAYOUT).vector()
-
-    assert norm == 0.0
-    assert np.array_equal(vector, np.zeros(recipe.dim))
-
-
 def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
     generator = torch.Generator().manual_seed(0)
     recipe = mean_factors_recipe(2, LAYOUT)
@@ -177,20 +167,3 @@ def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
     assert recipe.dim == vector.size == 2 * (6 + 8 + 6)
     assert np.allclose(vector[:12] * norm, expected.ravel(), atol=1e-5)
     assert not vector[12:].any()
-
-
-def test_the_sign_rule_undoes_flipped_columns():
-    u = torch.linalg.qr(torch.randn(9, 4, generator=torch.Generator().manual_seed(1))).Q
-    flipped = u * torch.tensor([1.0, -1.0, -1.0, 1.0])
-
-    assert torch.equal(fix_signs(u), fix_signs(flipped))
-
-
-def test_a_lower_rank_update_is_padded():
-    pool = MeanFactorsPool(mean_factors_recipe(4, LAYOUT), LAYOUT)
-    factors = factorise(LowRankDelta(torch.ones(6, 1), torch.ones(1, 5)), 4, seed=0)
-    _add(pool, Slot("decoder", 0, "q"), "", factors, 0.0)
-
-    vector, _ = pool.vector()
-
-    assert np.count_nonzero(vector) == 6

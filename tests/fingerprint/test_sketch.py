@@ -167,33 +167,6 @@ def _input_square(pool):
     return np.mean([np.sum(_numbers(pool, slot)["input"] ** 2) for slot in SLOTS])
 
 
-def test_slots_estimate_what_the_pooled_vector_estimates():
-    first, second = _updates(5), _related(_updates(5), 6, 2.0)
-    pools = [_pool(updates) for updates in (first, second)]
-
-    sketches = [
-        np.concatenate([block for slot in SLOTS for block in _numbers(pool, slot).values()])
-        for pool in pools
-    ]
-    fine = sketches[0] @ sketches[1] / np.linalg.norm(sketches[0]) / np.linalg.norm(sketches[1])
-
-    assert fine == pytest.approx(float(pools[0].vector()[0] @ pools[1].vector()[0]), abs=0.1)
-
-
-def test_experts_of_one_slot_count_as_one_block_matrix():
-    generator = torch.Generator().manual_seed(7)
-    parts = [torch.randn(20, 3, generator=generator) for _ in range(2)]
-    right = torch.randn(3, 16, generator=generator)
-    pool = SketchPool(sketch_recipe(8))
-    for number, left in enumerate(parts):
-        factors = factorise(LowRankDelta(left, right), 8, seed=0)
-        _add(pool, SLOTS[0], f"expert.{number}", factors, 0.0)
-
-    update = _numbers(pool, SLOTS[0])["update"]
-
-    assert np.linalg.norm(update) == pytest.approx(1, abs=0.3)
-
-
 def test_nothing_above_rounding_gives_a_zero_vector():
     pool = SketchPool(sketch_recipe(4))
     nothing = Factors(u=torch.zeros(5, 0), sigma=torch.zeros(0), v=torch.zeros(4, 0), fro_norm=1.0)

@@ -12,7 +12,7 @@ from factories import finetune, make_bert, make_checkpoint
 
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
-from deltadex.indexer.family import folder_members, listed_members, read_member
+from deltadex.indexer.family import listed_members, read_member
 from deltadex.store import Catalog
 
 FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",
@@ -126,10 +126,3 @@ def test_any_line_of_a_list_is_a_member_or_a_refusal(tmp_path, line, monkeypatch
 
     assert all(member.refusal is not None for member in members)
     assert all(member.refusal.code != "internal" for member in members if member.refusal)
-
-
-def test_a_folder_of_links_round_in_circles_ends(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b").symlink_to("../a")
-
-    assert list(folder_members(tmp_path, "gpt2", leave_out=None)) == []

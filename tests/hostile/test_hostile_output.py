@@ -17,7 +17,6 @@ from deltadex.database.tables import html_table
 from deltadex.errors import SourceError
 from deltadex.pictures import new_picture, save_picture
 from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
-from deltadex.terminal import show_diff, show_failures, show_models
 from deltadex.terminal.text import PlainFormatter, json_text, plain
 
 ID = "\x1b[31m[bold]:bomb:[\\bold]\u202e\x9b2J\\"
@@ -102,16 +101,6 @@ def test_an_error_shows_what_was_asked_and_obeys_nothing(family, command):
     assert harmless(result.stdout + result.stderr)
 
 
-def test_a_removed_model_is_named_harmlessly(family, tmp_path):
-    copy = tmp_path / "c.duckdb"
-    copy.write_bytes((family / "c.duckdb").read_bytes())
-
-    result = run(tmp_path, "rm", ID)
-
-    assert result.exit_code == 0, result.output
-    assert harmless(result.stdout)
-
-
 def test_an_error_of_a_defect_is_harmless(monkeypatch, tmp_path):
     def fail(*arguments, **options):
         raise SourceError(f"{ID}\ud800")
@@ -135,32 +124,6 @@ def test_json_is_harmless_and_says_the_same(text):
 
     assert harmless(written)
     assert json.loads(written) == {text: [text, 1, None]}
-
-
-@few
-@given(text=texts())
-def test_any_name_stands_in_a_table(text):
-    row = {"model": text, "status": "failed", "code": "bad-config", "dataset": text,
-           "author": text, "run": text, "reason": text}  # fmt: skip
-    group = {"code": "bad-config", "status": "failed", "meaning": "m", "models": [row]}
-    stub = {
-        "models": [text, text], "sentence": text, "by_role": {text: (1.0, 2.0)}, "by_layer": {},
-        "unit": "relative", "most_different": [],
-    }  # fmt: skip
-
-    show_models({"models": [row]})
-    show_failures({"failures": [group]})
-    show_diff(stub)
-
-
-def test_a_name_is_printed_as_it_is(capsys):
-    name = "lab/[bold]x[/]:bomb:\\"
-
-    show_models(
-        {"models": [dict.fromkeys(("model", "status", "code", "dataset", "author", "run"), name)]}
-    )
-
-    assert capsys.readouterr().out.count(name) == 6
 
 
 def test_a_log_line_is_harmless_and_a_traceback_keeps_its_lines():
@@ -279,8 +242,3 @@ def test_no_title_of_a_picture_runs(tmp_path, opened, name):
     assert page.title() == name
     assert page.inner_text("#note") == name
     assert page.inner_text("td") == name
-
-
-@pytest.mark.parametrize("name", HOSTILE_TEXTS)
-def test_any_name_titles_a_picture(tmp_path, name):
-    save_picture(lambda: hostile_picture(name), tmp_path / "p.html", title=name)

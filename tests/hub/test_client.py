@@ -6,19 +6,16 @@ import subprocess
 import sys
 from operator import attrgetter
 
-import httpx2
 import pytest
 import torch
 from hub_standin import Fault
 from huggingface_hub import HfApi
-from huggingface_hub.utils import build_hf_headers
 from safetensors.torch import save
 
 from deltadex.errors import BaseError, ModelError
 from deltadex.indexer.base import Base
-from deltadex.indexer.hub import HubWeights, describe, read_small_file, run_session
-from deltadex.indexer.hub.files import locate
-from deltadex.indexer.hub.session import HubClient, Patience, hub_client, origin_of
+from deltadex.indexer.hub import HubWeights, describe, run_session
+from deltadex.indexer.hub.session import HubClient, Patience, hub_client
 
 
 @pytest.mark.parametrize(
@@ -76,21 +73,6 @@ def test_calls_that_set_no_timeout_get_one(hub):
         HfApi(endpoint=hub.endpoint, token="x").model_info("org/never")
 
 
-def test_the_origin_tells_ports_and_schemes_apart():
-    same = ("https://hub.example/x", "https://hub.example:443/y")
-    others = ("http://hub.example/", "https://hub.example:8443/", "https://cdn.hub.example/")
-
-    assert len({origin_of(httpx2.URL(url)) for url in same}) == 1
-    assert len({origin_of(httpx2.URL(url)) for url in same + others}) == 4
-
-
-def test_headers_are_those_of_huggingface_hub(session):
-    ours = session.headers
-
-    assert ours["authorization"] == build_hf_headers(token="hf_TOPSECRET")["authorization"]
-    assert "deltadex" in ours["user-agent"]
-
-
 SCRIPT = """
 import json, sys
 from deltadex.indexer.hub import HubWeights, describe, list_family, read_small_file
@@ -128,21 +110,6 @@ def test_the_environment_alone_directs_a_process(hub, tmp_path):
     assert all("authorization" in r.headers for r in hub.requests("hub"))
     assert not any("authorization" in r.headers for r in hub.requests("cdn"))
     assert not (tmp_path / "home" / "hub").exists()
-
-
-@pytest.mark.parametrize("status", [401, 404])
-def test_a_private_or_missing_file_names_the_token(hub, session, status):
-    hub.add("org/model", {"config.json": b"{}", "model.safetensors": b""})
-    model = describe("org/model", session=session)
-    hub.fail("resolve", status, nth=0)
-
-    for request in (
-        lambda: read_small_file(model, "config.json", session=session),
-        lambda: locate(session, model.id, model.sha, "model.safetensors"),
-    ):
-        with pytest.raises(ModelError, match="set HF_TOKEN") as caught:
-            request()
-        assert caught.value.code == "private-or-missing"
 
 
 def test_a_private_or_missing_base_names_the_token(hub, session):

@@ -93,18 +93,6 @@ def test_what_is_read_by_rows_is_cut_from_whole_matrices(kind, share, tmp_path):
     assert bytes_read <= seen * 4
 
 
-def test_neighbours_in_the_file_are_read_together(tmp_path):
-    MODELS["bert"]().save_pretrained(tmp_path / "m")
-    checkpoint, placed = _placed(tmp_path / "m")
-
-    parts = choose_parts(placed, 0.1)
-
-    by_module = {p.module: parts[p.slot, p.part] for p in placed.placements}
-    ends = [part.start > 0 for _, part in sorted(by_module.items())]
-    assert ends == [True, False] * (len(ends) // 2)
-    checkpoint.close()
-
-
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_an_adapter_and_its_merge_are_copies_under_a_budget_too(kind, tmp_path, catalog):
     torch.manual_seed(0)

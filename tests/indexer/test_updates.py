@@ -15,7 +15,7 @@ from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import delta, factorise, update_spectra, weight_spectra
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, Scratch, rounding_norm, update_against
 from deltadex.indexer.job import choose_device
-from deltadex.indexer.updates import FIRST_LOOK, MIN_COSINE, THEN_EVERY, BaseGate
+from deltadex.indexer.updates import FIRST_LOOK, MIN_COSINE, BaseGate
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -55,20 +55,6 @@ def test_both_forms_of_an_update_have_its_shape_and_norm():
     assert dense.norm == pytest.approx(low.norm, rel=1e-5)
     assert dense.norm == pytest.approx(float(torch.linalg.matrix_norm((left @ right).double())))
     assert DenseDelta(dense.matrix, 3.0).norm == 3.0
-
-
-def test_widening_needs_memory_for_a_block_alone(monkeypatch):
-    monkeypatch.setattr(delta, "WIDE_BLOCK", 60)
-    asked = []
-
-    class Noted(Scratch):
-        def float32(self, purpose, shape):
-            asked.append((purpose, shape))
-            return super().float32(purpose, shape)
-
-    update_against(torch.ones(40, 24).bfloat16(), torch.ones(40, 24).bfloat16(), Noted())
-
-    assert {shape for purpose, shape in asked if purpose.startswith("wide")} == {(2, 24)}
 
 
 @pytest.mark.parametrize("stored", TYPES)
@@ -181,18 +167,6 @@ def test_a_model_that_owes_the_base_less_than_a_quarter_is_refused(n):
     assert f"|ΔW|/|W| = {far.ratio:.2f}" in str(caught.value)
 
 
-@pytest.mark.parametrize(("length", "descends"), [(1.0, True), (3.6, True), (4.2, False)])
-def test_an_update_may_be_almost_four_times_as_long_as_the_base(length, descends):
-    gate = BaseGate("base")
-    gate.add(math.sqrt(1 + length**2), 1.0, length)  # at a right angle to the base
-
-    if descends:
-        gate.check()
-    else:
-        with pytest.raises(ModelError, match="not a fine-tune of base"):
-            gate.check()
-
-
 @pytest.mark.parametrize("norms", [(0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (0.0, 0.0, 0.0)])
 def test_zeros_descend_from_nothing(norms):
     gate = BaseGate("base")
@@ -202,15 +176,6 @@ def test_zeros_descend_from_nothing(norms):
     assert (gate.ratio == math.inf) == (norms[1] == 0.0)
     with pytest.raises(ModelError, match=r"cosine 0\.00 over 1 matrices"):
         gate.check()
-
-
-def test_the_first_few_matrices_count_then_a_sample():
-    gate = BaseGate("base")
-
-    counted = [number for number in range(1, 101) if gate.samples_next()]
-
-    assert counted == [n for n in range(1, 101) if n <= FIRST_LOOK or n % THEN_EVERY == 0]
-    assert len(counted) < 100 / 5
 
 
 @pytest.fixture(scope="module")
