@@ -447,7 +447,7 @@ class AttachedIndexes:
     """The attached indexes of one open catalog, open for as long as they are the same."""
 
     def __init__(self) -> None:
-        self._open: dict[Attachment, tuple[frozenset[str], AttachedIndex]] = {}
+        self._open: dict[Attachment, AttachedIndex] = {}
 
     def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
         """The indexes that are registered now, by name; raises `BadIndex` if one is missing or
@@ -455,15 +455,13 @@ class AttachedIndexes:
         registered = [attachment for attachment, _ in attachments.all()]
         opened = {}
         for attachment in registered:
-            hidden = attachments.removed(attachment.index_id)
-            before = self._open.get(attachment)
-            if before is None or before[0] != hidden or before[1].is_damaged:
+            index = self._open.get(attachment)
+            if index is None or index.is_damaged:
                 folder = attached_folder(catalog, attachment.name)
-                index = AttachedIndex(folder, attachment.manifest, attachment.name, hidden)
-                before = hidden, index
-            opened[attachment] = before
+                index = AttachedIndex(folder, attachment.manifest, attachment.name)
+            opened[attachment] = index
         self._open = opened
-        return [opened[attachment][1] for attachment in registered]
+        return list(opened.values())
 
     def close(self) -> None:
         self._open = {}
@@ -473,11 +471,9 @@ class AttachedIndex:
     """An index in a folder that nothing else writes. Its models are known by row. It `is_damaged`
     where a file was found to be another than was fetched."""
 
-    def __init__(
-        self, folder: Path, sha256: str, name: str = "", hidden: frozenset[str] = frozenset()
-    ) -> None:
-        """Open the index that has this manifest; `hidden` are hashes of models that another copy of
-        it lists as removed. Raises `BadIndex` if a file is missing, or is another than it was."""
+    def __init__(self, folder: Path, sha256: str, name: str = "") -> None:
+        """Open the index that has this manifest; raises `BadIndex` if a file is missing, or is
+        another than it was."""
         self.name, self.sha256, self._folder = name, sha256, folder
         self.is_damaged = False
         path = manifest_path(folder, sha256)
@@ -490,7 +486,6 @@ class AttachedIndex:
             raise self._damaged(path.name, "SHA-256")
         self.manifest = parse_manifest(content)
         self.base, self.recipe = self.manifest.base, self.manifest.recipe
-        self._hidden = hidden
 
     def check(self) -> None:
         """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
@@ -499,15 +494,11 @@ class AttachedIndex:
         _ = self.kinds
         if len(self.row_of) != n_ids:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
-        if not self.is_shown.all():
-            raise BadIndex(f"{int((~self.is_shown).sum())} models are listed as removed")
+        removed = {*self.manifest.removed}
+        if n := sum(removal_hash(self.base, id) in removed for id in self.ids):
+            raise BadIndex(f"{n} models are listed as removed")
         for _ in self.vectors():
             pass
-
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """Hashes of the models that the index leaves out for good."""
-        return frozenset(self.manifest.removed)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -531,22 +522,10 @@ class AttachedIndex:
             raise BadIndex("models of a kind that deltadex does not know")
         return kinds
 
-    @cached_property
-    def is_shown(self) -> Bool[np.ndarray, " models"]:
-        """Whether a model is not listed as removed, here or in a later copy."""
-        removed = self.removed | self._hidden
-        if not removed:
-            return np.ones(len(self.ids), dtype=np.bool_)
-        is_shown = [removal_hash(self.base, id) not in removed for id in self.ids]
-        return np.array(is_shown, dtype=np.bool_)
-
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass the filters and are not removed; raises `BadFilter` if their condition
-        is not understood."""
-        conditions = filters.conditions()
-        if not conditions:
-            return self.is_shown
-        return np.asarray(self.is_shown & matching(self.models, self.base, conditions))
+        """Which models pass the filters; raises `BadFilter` if their condition is not
+        understood."""
+        return matching(self.models, self.base, filters.conditions())
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
         """The vectors of all rows in order, some at a time; of unit length. Raises `BadIndex` if a
