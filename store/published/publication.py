@@ -14,8 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -119,49 +121,33 @@ def _card_text(
     what: Publication, manifest: Manifest, licences: Sequence[str | None], kinds: Sequence[str]
 ) -> str:
     """The card, with the front matter of a dataset on the Hub."""
-    recipe, licence = what.recipe, what.licence
-    n_bytes = manifest.size_bytes
     counted = Counter(licence or "not stated" for licence in licences)
-    shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
-    more = len(counted) - FEW
-    rest = f"| {more} others | {sum(n for _, n in counted.most_common()[FEW:])} |\n"
-    by_kind = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
-    front = [
-        f"license: {licence}",
-        *(["license_name: see-each-model"] if licence == "other" else []),
-        "tags:",
-        "- deltadex",
-        "- model-fingerprints",
-        f"pretty_name: {json.dumps(f'deltadex index of {what.named}')}",
-        "configs:",
-        "- config_name: models",
-        "  data_files: models-*.parquet",
-    ]
-    return (
-        "---\n" + "\n".join(front) + "\n---\n\n"
-        f"# An index of the fine-tunes of {_cell(what.named)}\n\n"
-        f"{len(kinds)} models ({by_kind}), published {manifest.created} by "
-        "deltadex. A fine-tune of the same base is compared with them by its weights alone.\n\n"
-        f"```\ndeltadex attach {what.where}\ndeltadex find-similar some/model\n```\n\n"
-        "## What it holds\n\n"
-        "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
-        "card state them, and a fingerprint of its weight update. A fingerprint is "
-        f"{recipe.dim} numbers (recipe `{recipe.id}`){_sketches_text(manifest.sketches)}; weights "
-        "cannot be restored from it. No weights, texts, local paths or tokens are in these "
-        "files.\n\n"
-        f"* Base: {_cell(what.named)}, "
-        f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
-        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {size(n_bytes)}.\n"
-        "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
-        "a later publication replaces those in which a model was added or removed.\n\n"
-        "## Licences\n\n"
-        f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
-        "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
-        f"{shown}{rest if more > 0 else ''}\n"
-        "## Removal\n\n"
-        "To have a model removed, ask the owner of this repository (on the Hub: Community → New "
-        "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
-        "hold it, and remembers a hash of its name, so that it does not come back.\n"
+    rows = [(_cell(name), n) for name, n in counted.most_common(FEW)]
+    if (more := len(counted) - FEW) > 0:
+        rows.append((f"{more} others", sum(n for _, n in counted.most_common()[FEW:])))
+    front = {
+        "license": what.licence,
+        **({"license_name": "see-each-model"} if what.licence == "other" else {}),
+        "tags": ["deltadex", "model-fingerprints"],
+        "pretty_name": f"deltadex index of {what.named}",
+        "configs": [{"config_name": "models", "data_files": "models-*.parquet"}],
+    }
+    template = (files(__package__) / "card.md").read_text("utf-8")
+    return Template(template).substitute(
+        front="\n".join(f"{name}: {json.dumps(value)}" for name, value in front.items()),
+        base=_cell(what.named),
+        models=len(kinds),
+        kinds=", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items())),
+        created=manifest.created,
+        where=what.where,
+        dim=what.recipe.dim,
+        recipe=what.recipe.id,
+        sketches=_sketches_text(manifest.sketches),
+        revision=_cell(manifest.base_revision or "not recorded"),
+        bytes=round(manifest.size_bytes / max(1, len(kinds))),
+        size=size(manifest.size_bytes),
+        licence=what.licence,
+        licences="".join(f"| {name} | {n} |\n" for name, n in rows),
     )
 
 

@@ -15,7 +15,7 @@ from deltadex.errors import StoreFull
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
-from deltadex.store.derived.row_files import Rows, Shapes, SketchFile, SketchFiles, checksums
+from deltadex.store.derived.row_files import Rows, Shapes, SketchFiles, checksums
 from deltadex.store.files import derived_path, index_folder
 
 
@@ -193,12 +193,6 @@ def test_threads_read_while_the_file_grows(catalog):
         thread.join()
 
     assert not wrong
-
-
-def test_a_folder_that_refuses_the_file_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "open", _refuse)
-
-    assert SketchFile.open(tmp_path / "x.keys") is None
 
 
 def _refuse(*args, **kwargs):
