@@ -412,7 +412,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
         models=manifest.models,
         bytes=manifest.size_bytes,
     )
-    db._catalog.attachments.save(attachment, index.removed)
+    db._catalog.attachments.save(attachment)
     delete_unused(folder, manifest, index.sha256)
     return {**asdict(attachment), "fetched_bytes": fetched}
 

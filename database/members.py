@@ -437,13 +437,13 @@ STACK_BYTES = 8 << 20
 
 
 def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
-    from ..store import QueryLimits, check_query, query_within
+    from ..store import QueryLimits, check_query, query_catalog
 
     check_query(sql)
     memory, limits = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1), QueryLimits(rows=rows)
     with closing(Worker("running a SELECT", memory, repeats=False)) as worker:
         try:
-            return worker.run(query_within, path, sql, limits, seconds=seconds)
+            return worker.run(query_catalog, path, sql, limits, seconds=seconds)
         except WorkerTooSlow as err:
             raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
         except (WorkerOutOfMemory, WorkerCrashed) as err:

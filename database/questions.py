@@ -363,7 +363,7 @@ class Searches:
         for index in self.attached if self.base is None else self.indexes_of(self.base):
             row = index.row_of.get(model)
             is_wanted = self.recipe in (None, index.recipe.name, index.recipe.id)
-            if row is not None and is_wanted and index.is_shown[row]:
+            if row is not None and is_wanted:
                 key = base_key(index.base)
                 own = [name for name in self.catalog.bases() if base_key(name) == key]
                 query = FreshQuery.of_attached(index, model)

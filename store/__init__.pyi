@@ -53,7 +53,6 @@ from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
 from .sql import check_query as check_query
 from .sql import query_catalog as query_catalog
-from .sql import query_within as query_within
 from .tables.documents import Attachment as Attachment
 from .tables.filters import Filters as Filters
 from .tables.filters import ModelFilter as ModelFilter

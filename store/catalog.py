@@ -164,10 +164,10 @@ class Catalog:
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
-        from .tables.outcomes import delete_model
+        from .tables.outcomes import delete_models
 
         row = self.model(id, base)
-        self._session.write(lambda s: delete_model(s, row.key))
+        self._session.write(lambda s: delete_models(s, [row.key]))
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:

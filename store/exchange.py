@@ -145,7 +145,7 @@ def checked_sha256(value: object, field: str) -> str:
 MOST_SETTINGS = 64
 MOST_BLOCKS = 10_000
 
-_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 def checked_count(value: object, field: str, most: int, *, least: int = 0) -> int:
@@ -188,7 +188,7 @@ def checked_recipe(raw: Mapping[str, Any], longest_text: int) -> Recipe:
     pairs = checked_list(raw["params"], "params", MOST_SETTINGS)
     params = [checked_list(pair, "params", 2, least=2) for pair in pairs]
     return Recipe(
-        name=checked_match(raw["name"], "name", _RECIPE_NAME),
+        name=checked_match(raw["name"], "name", RECIPE_NAME),
         rank=checked_count(raw["rank"], "rank", 1 << 16),
         dim=checked_count(raw["dim"], "dim", LARGEST_DIM, least=1),
         seed=checked_count(raw["seed"], "seed", 1 << 62),

@@ -350,7 +350,7 @@ class FamilyView:
 
     def _from_file(self, read: Callable[[SketchFile], T | None]) -> T | None:
         """What the file of sketches gives; None without one, and where rows of it are damaged,
-        which are written again."""
+        after which there is none."""
         from .derived.row_files import DamagedRows, SketchFiles
 
         files = self._session.access.derived(SketchFiles)
@@ -359,10 +359,9 @@ class FamilyView:
             return None
         try:
             return read(file)
-        except DamagedRows as err:
-            n_rows = len(err.keys)
-            log.warning("%s: %d rows are damaged, and made again", self._file(".keys"), n_rows)
-            file.repair(self._session, self.recipe, err.keys)
+        except DamagedRows:
+            log.warning("%s: damaged; it is made again by a later run", self._file(".keys"))
+            file.discard()
             return None
 
     def _file(self, ending: str = "") -> Path:

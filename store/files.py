@@ -60,12 +60,9 @@ def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Pat
     return index_folder(catalog) / (name + ending)
 
 
-LEXICON_ENDING = ".lexicon"
-
-
 def lexicon_file(catalog: Path, base: str) -> Path:
     """Where the states that a base has for single words are kept."""
-    return derived_path(catalog, base, "lexicon", LEXICON_ENDING)
+    return derived_path(catalog, base, "lexicon", ".lexicon")
 
 
 @contextmanager

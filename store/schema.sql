@@ -182,13 +182,6 @@ COMMENT ON COLUMN attachments.source IS 'Where the index came from, and is fetch
 COMMENT ON COLUMN attachments.serial IS 'How often that index was published: a refresh never goes back';
 COMMENT ON COLUMN attachments.manifest IS 'SHA-256 of the manifest: every file of the index is named in it with its own';
 
-CREATE TABLE attached_removals (
-    index_id VARCHAR NOT NULL,
-    hash VARCHAR NOT NULL
-);
-COMMENT ON TABLE attached_removals IS 'Models that publishers removed from indexes that were attached: no older copy brings them back';
-COMMENT ON COLUMN attached_removals.hash IS 'SHA-256 of the base''s name, a line feed and the model''s id';
-
 CREATE TABLE base_signatures (
     base VARCHAR NOT NULL,
     version INTEGER NOT NULL,

@@ -64,48 +64,36 @@ class QueryLimits:
     memory: str = "512MB"
 
 
-def query_catalog(path: Path, sql: str) -> QueryResult:
-    """The rows that a SELECT gives, also while another process has the file open.
+def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> QueryResult:
+    """The rows that a SELECT gives, also while another process has the file open; with limits, for
+    a process that can be killed: DuckDB neither counts nor interrupts what one expression takes.
 
     Raises:
-        BadQuery: it is no single SELECT of the catalog's tables, or DuckDB refuses it.
+        BadQuery: it is no single SELECT of the catalog's tables, DuckDB refuses it, or it exceeds
+            the limits.
         EmptyCatalog: there is no catalog.
         StoreError: it cannot be opened.
     """
     check_query(sql)
+    if limits is not None:
+        # DuckDB stops once it has one row too many; a comment may end the statement
+        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
+        check_query(sql)
+    memory = limits.memory if limits else None
     with (
-        closing(connect(path, read_only=True, create=False)) as access,
+        closing(connect(path, read_only=True, create=False, cache=memory)) as access,
         closing(Session(access)) as session,
         session.turn(),
     ):
-        if not access.is_shared:
+        if limits is not None:
+            # what does not fit into the memory is not written to the disk either
+            session.execute("SET temp_directory = ''")
+        if limits is not None or not access.is_shared:
             _forbid_files(session)
-        return _result(_run(session, sql))
-
-
-def query_within(path: Path, sql: str, limits: QueryLimits) -> QueryResult:
-    """The same of a checked statement, within limits; for a process that can be killed: DuckDB
-    neither counts nor interrupts what one expression takes.
-
-    Raises:
-        BadQuery: DuckDB refuses it, or it exceeds the limits.
-        StoreError: the file cannot be opened.
-    """
-    # DuckDB stops once it has one row too many; a comment may end the statement
-    sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
-    check_query(sql)
-    with (
-        closing(connect(path, read_only=True, create=False, cache=limits.memory)) as access,
-        closing(Session(access)) as session,
-        session.turn(),
-    ):
-        # what does not fit into the memory is not written to the disk either
-        session.execute("SET temp_directory = ''")
-        _forbid_files(session)
         result = _result(_run(session, sql))
-    if len(result.rows) > limits.rows:
+    if limits is not None and len(result.rows) > limits.rows:
         raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
-    if len(pickle.dumps(result)) > limits.bytes:
+    if limits is not None and len(pickle.dumps(result)) > limits.bytes:
         raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
     return result
 

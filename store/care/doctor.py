@@ -16,9 +16,8 @@ from ...errors import DeltadexError, EmptyCatalog, StoreDamaged, StoreError, Sto
 from ...results import size
 from ..catalog import Catalog
 from ..commit_log import listed
-from ..derived.footprint_bits import ENDING as FOOTPRINT_ENDING
 from ..derived.footprint_bits import footprint_file
-from ..files import LEXICON_ENDING, abandoned, derived_path, index_folder, lexicon_file
+from ..files import abandoned, derived_path, index_folder, lexicon_file
 from ..opening import (
     SCHEMA_VERSION,
     is_file,
@@ -34,18 +33,10 @@ from .checks import (
     counted,
 )
 
-INDEX_ENDINGS = (".json", ".faiss")
-SKETCH_ENDINGS = (".keys", ".vectors", ".weights", ".sketches")
-"""The keys first: without them the other files are not read."""
-
-TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
-EXPORT_ENDINGS = (".qdrant",)
-"""Of rows with checksums: a damaged one is not read, and computed again."""
-
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
 
-_DERIVED = re.compile(r"([0-9a-f]{16})(\.[a-z]+)")
+_DERIVED = re.compile(r"([0-9a-f]{16})\.[a-z]+")
 
 
 # files that no family or process needs
@@ -79,16 +70,10 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
     for file_of in (footprint_file, lexicon_file):
         known |= {file_of(context.catalog.path, base).stem for base, _ in pairs}
-    endings = (
-        *(*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS),
-        *(FOOTPRINT_ENDING, LEXICON_ENDING, ".lock"),
-    )
     return [
         path
         for path in sorted(folder.glob("*"))
-        if (match := _DERIVED.fullmatch(path.name))
-        and match[1] not in known
-        and match[2] in endings
+        if (match := _DERIVED.fullmatch(path.name)) and match[1] not in known
     ]
 
 

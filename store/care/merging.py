@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from itertools import chain, filterfalse
+from itertools import filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from ...arrays import Float64
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
 from ...records import Recipe
 from ..catalog import Catalog
+from ..exchange import RECIPE_NAME
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
 from ..parts import PartFolder, commit_part, save_family
@@ -27,13 +25,17 @@ from ..session import Session
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
 from ..tables.outcomes import (
+    BESIDE,
     data_set_of,
+    delete_models,
     ensure_table,
-    fetch_vectors_of,
     key_pairs,
+    lacking,
     move_models,
     replace_data_set,
     select_data_sets,
+    take_rows,
+    vectors_name,
 )
 from ..tables.recipes import (
     BaseRecord,
@@ -96,11 +98,11 @@ def conflict_of(
     )
 
 
-def same_files(ours: Row, theirs: Row) -> bool | None:
-    """Whether two indexed models have the same weights; None where the rows do not tell."""
+def same_files(ours: Row, theirs: Row) -> bool:
+    """Whether two indexed models are known to have the same weights."""
     if ours["content_sha256"] and theirs["content_sha256"]:
         return bool(ours["content_sha256"] == theirs["content_sha256"])
-    return True if ours["signature"] and ours["signature"] == theirs["signature"] else None
+    return bool(ours["signature"] and ours["signature"] == theirs["signature"])
 
 
 def labelled(ours: Row, theirs: Row) -> dict[str, Any]:
@@ -171,10 +173,6 @@ def _trust(row: Row) -> tuple[bool, int]:
     return not _says(row), _TRUST.index(source) if source in _TRUST else len(_TRUST)
 
 
-SAME_WITHIN = 1e-3
-"""Distance of two unit vectors, and relative difference of two updates' norms, that other
-processors' rounding explains; other weights do not come so close."""
-
 Name = tuple[str, str]
 """Base and id."""
 
@@ -188,21 +186,6 @@ class Source:
     name: str
     session: Session
     recipes: Mapping[str, tuple[Recipe, str]]
-
-
-@dataclass(slots=True)
-class HeldRows:
-    """What belongs to a model beside its row: recipes of its vectors, and of its slots."""
-
-    vectors: set[str] = field(default_factory=set)
-    slots: set[str | None] = field(default_factory=set)
-
-    def lacks(self, other: HeldRows) -> HeldRows:
-        """What the other has more; slots without sketches only where there are none at all."""
-        slots = other.slots - self.slots
-        if self.slots or slots != {None}:
-            slots = slots - {None}
-        return HeldRows(other.vectors - self.vectors, slots)
 
 
 @dataclass(slots=True)
@@ -233,21 +216,28 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
     """Bring the source's models of these names into the target, but for damaged ones."""
     theirs, damaged = _sound_rows(source, names)
     ours = {(row["base"], row["id"]): row for row in _rows(target, names)}
-    known = [(ours[name], row) for row in theirs if (name := (row["base"], row["id"])) in ours]
-    new = [(None, row) for row in theirs if (row["base"], row["id"]) not in ours]
-    better = [pair for pair in known if _is_better(*pair)]
-    settled = [pair for pair in known if not _is_better(*pair)]
-    differing = _differing(target, source, settled)
-    same = [pair for pair in settled if pair[1]["key"] not in differing]
-
-    counts = Counts(added=len(new), differing=len(differing), damaged=damaged)
-    counts.conflicts = [
-        *(conflict_of("weights", source.name, *p) for p in settled if p[1]["key"] in differing),
-        *(conflict_of("labels", source.name, *p) for p in (*better, *same) if labels_differ(*p)),
-    ]
-    _take_whole(target, source, [*new, *better])
+    counts = Counts(damaged=damaged)
+    new: list[Row] = []
+    better: list[tuple[Row, Row]] = []
+    same: list[tuple[Row, Row]] = []
+    for row in theirs:
+        own = ours.get((row["base"], row["id"]))
+        if own is None:
+            new.append(row)
+            continue
+        are_indexed = own["status"] == row["status"] == "indexed"
+        if are_indexed and not same_files(own, row):
+            counts.conflicts.append(conflict_of("weights", source.name, own, row))
+            counts.differing += 1
+            continue
+        if labels_differ(own, row):
+            counts.conflicts.append(conflict_of("labels", source.name, own, row))
+        is_better = not are_indexed and _worth(row) > _worth(own)
+        (better if is_better else same).append((own, row))
+    delete_models(target, [own["key"] for own, _ in better])
+    _write(target, source, [*new, *({**row, **labelled(own, row)} for own, row in better)])
     completed = _complete(target, source, same)
-    counts.updated = len(better) + len(completed)
+    counts.added, counts.updated = len(new), len(better) + len(completed)
     counts.unchanged = len(same) - len(completed)
     return counts
 
@@ -266,11 +256,6 @@ def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, A
     return [row for row in rows if row["key"] not in faults], damaged
 
 
-def _is_better(ours: Row, theirs: Row) -> bool:
-    both = ours["status"] == theirs["status"] == "indexed"
-    return not both and _worth(theirs) > _worth(ours)
-
-
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     """The models of these names, in the order in which they were recorded; each once."""
     schema = pa.schema({"base": pa.string(), "id": pa.string()})
@@ -281,92 +266,24 @@ def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     return list({(row["base"], row["id"]): row for row in rows}.values())
 
 
-def _differing(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
-    """Keys, in the source, of indexed models whose weights are others than the target's."""
-    both = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
-    unclear = [(a, b) for a, b in both if same_files(a, b) is None]
-    others = {b["key"] for a, b in both if same_files(a, b) is False}
-    alike = _alike(target, source, unclear) if unclear else set()
-    return others | ({b["key"] for _, b in unclear} - alike)
-
-
-def _alike(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
-    """Keys, in the source, of the models that measured as the target's did under a recipe."""
-    own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in pairs}
-    norms, other_norms = _norms(target, own_of.values()), _norms(source.session, own_of)
-    alike = set()
-    for id, (recipe, _) in source.recipes.items():
-        vectors = _vectors(target, own_of.values(), recipe)
-        for key, vector in _vectors(source.session, own_of, recipe).items():
-            own = own_of[key]
-            near = own in vectors and np.linalg.norm(vectors[own] - vector) <= SAME_WITHIN
-            if near and _close(norms.get((own, id)), other_norms.get((key, id))):
-                alike.add(key)
-    return alike
-
-
-def _close(ours: float | None, theirs: float | None) -> bool:
-    if ours is None or theirs is None:
-        return ours is theirs
-    return abs(ours - theirs) <= SAME_WITHIN * max(ours, theirs)
-
-
-def _norms(session: Session, keys: Iterable[int]) -> dict[tuple[int, str], float]:
-    """|ΔW| over all slots, by model and recipe of the slots."""
-    rows = session.execute(
-        "SELECT model, recipe, sqrt(sum(fro_norm * fro_norm)) FROM slots "
-        f"WHERE recipe IS NOT NULL AND model IN {THESE} GROUP BY ALL",
-        [list(keys)],
-    )
-    return {(int(key), recipe): float(norm) for key, recipe, norm in rows}
-
-
-def _vectors(
-    session: Session, keys: Iterable[int], recipe: Recipe
-) -> dict[int, Float64[np.ndarray, " dim"]]:
-    present, matrix = fetch_vectors_of(session, recipe, np.array(list(keys), dtype=np.int64))
-    return dict(zip(present.tolist(), matrix.astype(np.float64), strict=True))
-
-
-def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | None, Row]]) -> None:
-    """Write the source's models in place of what the target has of them, labels apart."""
-    if not pairs:
-        return
-    keys = dict(zip([row["key"] for _, row in pairs], new_keys(target, len(pairs)), strict=True))
-    rows = []
-    for own, row in pairs:
-        labels = labelled(own, row) if own is not None else {}
-        rows.append({**row, **labels, "key": keys[row["key"]]})
-    replaced = [own["key"] for own, _ in pairs if own is not None]
-    target.execute(f"DELETE FROM studies WHERE model IN {THESE}", [replaced])
-    target.execute(f"DELETE FROM models WHERE key IN {THESE}", [replaced])
-    insert_rows(target, "models", rows)
-    take_rows(target, source, keys, held_rows(source.session, keys))
-    take_studies(target, source, keys)
-    take_footprints(target, source, keys)
+def _write(target: Session, source: Source, rows: Sequence[Row]) -> None:
+    """Copy the source's models, whose rows these are, with all that belongs to them."""
+    keys = dict(zip([row["key"] for row in rows], new_keys(target, len(rows)), strict=True))
+    insert_rows(target, "models", [{**row, "key": keys[row["key"]]} for row in rows])
+    _take(target, source, keys)
 
 
 def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Give known models what they lack, and new keys where that is vectors or slots; the source's
     keys of those that lacked something."""
-    if not pairs:
-        return set()
-    indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
-    own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in indexed}
-    ours = held_rows(target, own_of.values())
-    theirs = held_rows(source.session, own_of)
-    lacking = {key: ours[own].lacks(theirs[key]) for key, own in own_of.items()}
-    lacking = {key: parts for key, parts in lacking.items() if parts.vectors or parts.slots}
-    moved = dict(zip(lacking, new_keys(target, len(lacking)), strict=True))
-    move_models(target, {own_of[key]: new for key, new in moved.items()})
-    sketched = [moved[key] for key, parts in lacking.items() if parts.slots - {None}]
-    target.execute(f"DELETE FROM slots WHERE recipe IS NULL AND model IN {THESE}", [sketched])
-    take_rows(target, source, moved, lacking)
-    own_of |= moved
-    changed = {int(b["key"]): filled(a, b) for a, b in pairs if filled(a, b) != a}
-    _fill(target, [{**row, "key": own_of.get(key, row["key"])} for key, row in changed.items()])
-    taken = take_studies(target, source, own_of) | take_footprints(target, source, own_of)
-    return changed.keys() | moved.keys() | taken
+    own_of = {b["key"]: a["key"] for a, b in pairs if a["status"] == b["status"] == "indexed"}
+    changed = {b["key"]: (a["key"], row) for a, b in pairs if (row := filled(a, b)) != a}
+    _fill(target, [{**row, "key": key} for key, row in changed.values()])
+    taken = _take(target, source, own_of)
+    measured = set().union(*(keys for table, keys in taken.items() if table not in _BESIDE_VECTORS))
+    keys = zip(sorted(measured), new_keys(target, len(measured)), strict=True)
+    move_models(target, {own_of[key]: new for key, new in keys})
+    return changed.keys() | set().union(*taken.values())
 
 
 def _fill(target: Session, rows: Sequence[Row]) -> None:
@@ -380,91 +297,45 @@ def _fill(target: Session, rows: Sequence[Row]) -> None:
         target.execute(f"UPDATE models SET {filled} FROM filled_models f WHERE models.key = f.key")
 
 
-# vectors, slots and studies, copied bit for bit
+_BESIDE_VECTORS = ("linear_sketches", "studies", "footprints")
+"""Of these no derived file is made."""
 
 
-def take_rows(
-    target: Session, source: Source, keys: Mapping[int, int], parts: Mapping[int, HeldRows]
-) -> None:
-    """Copy vectors, slots and linear sketches of the source's models to the target's: key there →
-    key here."""
-    for id, (recipe, table) in source.recipes.items():
-        own_keys = {key: keys[key] for key, part in parts.items() if id in part.vectors}
-        if own_keys:
-            sql = f"SELECT model, vector, norm FROM {table} WHERE model IN {THESE}"
-            vectors = source.session.arrow(sql, [list(own_keys)])
-            _insert(target, ensure_table(target, recipe), vectors, own_keys)
-    wanted = {recipe for part in parts.values() for recipe in part.slots}
-    for recipe_id in sorted(wanted, key=str):
-        own_keys = {key: keys[key] for key, part in parts.items() if recipe_id in part.slots}
-        for table in ("slots", "linear_sketches"):
-            rows = source.session.arrow(
-                f"SELECT * FROM {table} WHERE recipe IS NOT DISTINCT FROM ? AND model IN {THESE}",
-                [recipe_id, list(own_keys)],
-            )
-            _insert(target, table, rows, own_keys)
-
-
-def _insert(
-    target: Session, table: str, rows: pa.Table, keys: Mapping[int, int], where: str = "true"
-) -> set[int]:
-    """Add those rows `r` that pass under the target's keys `k.key`, bit for bit; the source's keys
-    of their models."""
-    passing = f"FROM merged_rows r JOIN merged_keys k USING (model) WHERE {where}"
-    with (
-        target.registered("merged_rows", rows),
-        target.registered("merged_keys", key_pairs("model", "key", keys)),
-    ):
-        models = target.execute(f"SELECT DISTINCT r.model {passing}")
-        target.execute(
-            f"INSERT INTO {table} BY NAME SELECT k.key AS model, r.* EXCLUDE (model) {passing}"
+def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str, set[int]]:
+    """Give models what they lack of the source's: key there → key here. By the target's table, the
+    source's keys of those that lacked some."""
+    of_recipes = {table: recipe for recipe, table in source.recipes.values()}
+    taken = {}
+    for table in (*of_recipes, *BESIDE) if keys else ():
+        light = source.session.arrow(
+            f"SELECT DISTINCT COLUMNS('^(model|recipe|study|settings)$') FROM {table} "
+            f"WHERE model IN {THESE}",
+            [list(keys)],
         )
-    return {int(key) for (key,) in models}
+        if not light.num_rows:
+            continue
+        own = ensure_table(target, of_recipes[table]) if table in of_recipes else table
+        with (
+            target.registered("merged_rows", light),
+            target.registered("taken_keys", key_pairs("old", "new", keys)),
+        ):
+            models = target.execute(f"SELECT DISTINCT r.model {lacking(own, 'merged_rows', keys)}")
+        if not models:
+            continue
+        taken[own] = {int(key) for (key,) in models}
+        sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
+        rows = source.session.arrow(sql, [sorted(taken[own])])
+        if table == "footprints":
+            _take_tokenizers(target, source, rows)
+        with target.registered("merged_rows", rows):
+            take_rows(target, own, "merged_rows", keys)
+    return taken
 
 
-def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
-    """Copy the studies that the target has not; the source's keys of their models."""
-    sql = f"SELECT * FROM studies WHERE model IN {THESE}"
-    studies = source.session.arrow(sql, [list(keys)])
-    if not studies.num_rows:
-        return set()
-    is_new = (
-        "NOT EXISTS (FROM studies s "
-        "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
-    )
-    return _insert(target, "studies", studies, keys, is_new)
-
-
-def take_footprints(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
-    """Copy the footprints of models that the target has none of, their tokenizers and lexicons; the
-    source's keys of these models."""
-    sql = f"SELECT * FROM footprints WHERE model IN {THESE}"
-    footprints = source.session.arrow(sql, [list(keys)])
-    if not footprints.num_rows:
-        return set()
-    named = (footprints.column(name).to_pylist() for name in ("tokenizer", "lexicon"))
-    for sha256 in set(chain.from_iterable(named)) - {None}:
-        take_tokenizer(target, source.session, sha256)
-    return _insert(
-        target,
-        "footprints",
-        footprints,
-        keys,
-        "NOT EXISTS (FROM footprints f WHERE f.model = k.key)",
-    )
-
-
-def held_rows(session: Session, keys: Iterable[int]) -> dict[int, HeldRows]:
-    """Which vectors and slots the models with these keys have."""
-    parts = {int(key): HeldRows() for key in keys}
-    for recipe, table in tables(session):
-        sql = f"SELECT model FROM {table} WHERE model IN {THESE}"
-        for (key,) in session.execute(sql, [list(parts)]):
-            parts[int(key)].vectors.add(recipe)
-    sql = f"SELECT DISTINCT model, recipe FROM slots WHERE model IN {THESE}"
-    for key, slots_of in session.execute(sql, [list(parts)]):
-        parts[int(key)].slots.add(slots_of)
-    return parts
+def _take_tokenizers(target: Session, source: Source, footprints: pa.Table) -> None:
+    for name in ("tokenizer", "lexicon"):
+        for sha256 in set(footprints.column(name).to_pylist()) - {None}:
+            take_tokenizer(target, source.session, sha256)
 
 
 HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
@@ -493,54 +364,35 @@ def merge_signatures(target: Session, source: Source) -> None:
             replace_signature(target, signature)
 
 
-PARTS_AT_ONCE = 1024
-"""Models of one catalog, about: 30 MB of a base of 36 slots."""
-
-
 def holds_parts(source: str | Path) -> bool:
     """Whether a source of a merge is a folder of parts, or its address; not a catalog's file."""
     return "://" in str(source) or Path(source).is_dir()
 
 
-def merge_parts(
-    folder: str,
-    counts: Counts,
-    merge_catalog: Callable[[Path], None],
-    tracked: Callable[[Sequence[Any]], Iterable[Any]],
-) -> None:
-    """Bring the parts of a folder into the target, but for damaged ones: some at a time by
-    `merge_catalog`, as a catalog of their own."""
-    parts = PartFolder(folder)
+@contextmanager
+def _catalog_of(source: str | Path, counts: Counts, tracked: Tracked) -> Iterator[Path]:
+    """The file of a source: itself, or a temporary one of the parts in a folder, but for damaged
+    ones."""
+    if not holds_parts(source):
+        yield Path(source)
+        return
+    parts = PartFolder(str(source))
     paths = parts.paths()
     if not paths:
-        raise EmptyCatalog(f"{folder}: no parts there; name a folder of `deltadex index --parts`")
-    remaining = iter(tracked(paths))
-    while _merge_some(parts, remaining, counts, merge_catalog):
-        pass
-
-
-def _merge_some(
-    parts: PartFolder,
-    paths: Iterator[str],
-    counts: Counts,
-    merge_catalog: Callable[[Path], None],
-) -> bool:
-    """Merge the next parts, as a catalog of `PARTS_AT_ONCE` models; whether there may be more."""
+        raise EmptyCatalog(f"{source}: no parts there; name a folder of `deltadex index --parts`")
     known: dict[str, dict[str, Known]] = {}
-    n_models = 0
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:
-            while n_models < PARTS_AT_ONCE and (name := next(paths, None)) is not None:
+            for name in tracked(paths):
                 try:
                     part = parts.read(name)
-                    n_models += len(commit_part(catalog, part, known.setdefault(part.base, {})))
+                    commit_part(catalog, part, known.setdefault(part.base, {}))
                 except StoreError as err:
                     counts.damaged.append(str(err))
             for base in catalog.bases():
                 save_family(catalog, base, None, None, ())
-        merge_catalog(path)
-    return n_models >= PARTS_AT_ONCE
+        yield path
 
 
 AT_ONCE = 256
@@ -548,9 +400,6 @@ AT_ONCE = 256
 
 CACHE = "10%"
 """Of the memory, for a source: every page of it is read once."""
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
 
 
 @dataclass(slots=True)
@@ -584,7 +433,7 @@ class Merged:
 
 
 Change = TypeVar("Change")
-Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
+Tracked = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 def merge_catalogs(
@@ -617,11 +466,8 @@ def merge_catalogs(
     with closing(Session(target.access)) as writing:
         for place in sources:
             counts = merged.sources.setdefault(str(place), Counts())
-            merge_one = partial(_merge_catalog, writing, str(place), counts)
-            if holds_parts(place):
-                merge_parts(str(place), counts, partial(merge_one, tracked=iter), tracked)
-            else:
-                merge_one(Path(place), tracked=tracked)
+            with _catalog_of(place, counts, tracked) as path:
+                _merge_catalog(writing, str(place), counts, path, tracked)
         for base in select_bases(writing):
             writing.write(partial(settle_copies, base=base))
         merged.models = count_models(writing, ())
@@ -630,7 +476,7 @@ def merge_catalogs(
 
 
 def _merge_catalog(
-    writing: Session, name: str, counts: Counts, path: Path, *, tracked: Tracked
+    writing: Session, name: str, counts: Counts, path: Path, tracked: Tracked
 ) -> None:
     with (
         Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
@@ -682,6 +528,10 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
     stored = dict(tables(reading))
     recipes = select_recipes(reading)
     for id, recipe in recipes.items():
-        if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
+        if (
+            recipe.id != id
+            or not RECIPE_NAME.fullmatch(recipe.name)
+            or stored[id] != vectors_name(recipe)
+        ):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}

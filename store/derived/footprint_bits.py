@@ -21,15 +21,13 @@ from ..files import atomic_file, derived_path, make_folder
 from ..session import Session
 from ..tables.footprints import NAMING, footprint_stamp
 
-ENDING = ".tokens"
-
 AT_ONCE = 2_000
 """Models that are read from the catalog, or compared, at a time."""
 
 
 def footprint_file(catalog: Path, base: str) -> Path:
     """Where the rows of a family are kept."""
-    return derived_path(catalog, base, "footprints", ENDING)
+    return derived_path(catalog, base, "footprints", ".tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from ...arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt64
+from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ...results import size
@@ -96,9 +96,6 @@ MOST_TRAIT_BYTES = 4 << 30
 LARGE_FILE = 2 << 30
 """Bytes of a file that may not stay in memory."""
 
-SINGLE_UP_TO = 1_000_000
-"""Models whose vectors are kept in single precision, 8 KB each; of more, a byte a number."""
-
 _NAME = struct.Struct("<qqQ")
 
 Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -106,11 +103,7 @@ Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 
 class DamagedRows(Exception):
-    """Rows of a file, of the models with these keys, differ from their checksums."""
-
-    def __init__(self, keys: Int64[np.ndarray, " damaged"]) -> None:
-        super().__init__(f"damaged rows of models {keys.tolist()}")
-        self.keys = keys
+    """Rows of a file differ from their checksums."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +202,7 @@ class Rows:
         for ending, rows in zip(endings, taken, strict=True):
             is_right &= self.is_right(places, ending, rows)
         if not is_right.all():
-            raise DamagedRows(self.keys[places[~is_right]])
+            raise DamagedRows
         return taken
 
     def is_right(
@@ -518,13 +511,12 @@ def stored_matrix(
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """What a row of sketches is: numbers of a vector, whether a byte each, and of each block of a
-    slot's sketch; the slots of every row, in order."""
+    """What a row of sketches is: numbers of a vector, and of each block of a slot's sketch; the
+    slots of every row, in order."""
 
     dim: int
     blocks: Mapping[str, int]
     slots: tuple[Slot, ...]
-    in_bytes: bool = False
 
     @property
     def columns(self) -> Columns:
@@ -533,14 +525,12 @@ class Shapes:
         return {
             ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
             ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
-            ".vectors": (np.dtype("i1" if self.in_bytes else "<f4"), (self.dim,)),
+            ".vectors": (np.dtype("<f4"), (self.dim,)),
         }
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
         document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
-        if self.in_bytes:
-            document["in_bytes"] = True
         checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
         return json.dumps({**document, "checksum": checksum}).encode()
 
@@ -560,7 +550,7 @@ def read_shapes(path: Path) -> Shapes:
         note = json.loads(file.readline())
     blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
     slots = tuple(Slot(*slot) for slot in note["slots"])
-    shapes = Shapes(int(note["dim"]), blocks, slots, bool(note.get("in_bytes")))
+    shapes = Shapes(int(note["dim"]), blocks, slots)
     if note != json.loads(shapes.to_json()):
         raise ValueError("damaged, or of another format")
     return shapes
@@ -613,14 +603,13 @@ class SketchFile:
         return SketchMatrix(shapes.blocks, shapes.slots, weights, codes)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
-        """The vectors of the models with these keys; None unless all are here. Those that are kept
-        in bytes are of unit length again, and a cosine of two is off by about 3e-4."""
-        shapes, rows = self._content
+        """The vectors of the models with these keys; None unless all are here."""
+        _, rows = self._content
         places = rows.places(keys)
         if (places < 0).any():
             return None
         (vectors,) = rows.take(places, ".vectors")
-        return _of_bytes(vectors) if shapes.in_bytes else vectors
+        return vectors
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
@@ -631,11 +620,11 @@ class SketchFile:
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
         slots = tuple(sorted({*before.slots, *new_slots}))
-        in_bytes = n_models > SINGLE_UP_TO
-        shapes = Shapes(recipe.dim, block_dims(recipe), slots, in_bytes)
+        shapes = Shapes(recipe.dim, block_dims(recipe), slots)
         n_bytes = sum(row_bytes(shapes.columns).values())
         with refused_as(StoreFull, self._path.with_suffix(".sketches")):
-            if len(rows.keys) > 2 * n_models + AT_ONCE or shapes != before:
+            is_well = rows.inode >= 0 and shapes == before
+            if len(rows.keys) > 2 * n_models + AT_ONCE or not is_well:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
             keys = fetch_keys(session, base, recipe, rows.last_key).keys
@@ -656,21 +645,11 @@ class SketchFile:
             with contextlib.suppress(OSError):
                 mapped.madvise(MADV_POPULATE_READ)
 
-    def repair(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
-        """Write rows again from the catalog, unless another process writes the file or the system
-        refuses."""
-        from filelock import FileLock
-
-        lock = self._lock or FileLock(self._path.with_suffix(".lock"))
-        try:
-            with lock.acquire(timeout=0):
-                shapes, rows = self._content
-                present, values = _fetch(session, recipe, np.sort(keys), shapes)
-                places = rows.places(present)
-                if (places >= 0).all():
-                    rows.write(places, present, values)
-        except OSError as err:
-            log.info("%s: damaged rows stay: %s", self._path, err)
+    def discard(self) -> None:
+        """Remove the file: a later writer makes it again."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        self._content = NOTHING, Rows.read(self._path, b"", NOTHING.columns)
 
     def _check_space(self, needed: int) -> None:
         free = shutil.disk_usage(self._path.parent).free
@@ -685,28 +664,12 @@ def _fetch(
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = fetch_vectors_of(session, recipe, keys)
-    rows = _to_bytes(vectors) if shapes.in_bytes else vectors
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
     sketches = select_sketch_rows(session, condition, recipe.id, values)
     matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
-    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": rows}
-
-
-def _to_bytes(vectors: Float32[np.ndarray, "models dim"]) -> Int8[np.ndarray, "models dim"]:
-    """Vectors as whole numbers up to 127; their length is lost."""
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-    scaled = vectors * np.float32(127) / np.where(largest > 0, largest, 1)
-    return np.rint(scaled).astype(np.int8)
-
-
-def _of_bytes(rows: Int8[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models dim"]:
-    """The unit vectors of `_to_bytes`."""
-    vectors = rows.astype(np.float32)
-    lengths = np.sqrt(np.vecdot(vectors, vectors))[:, None]
-    vectors /= np.where(lengths > 0, lengths, 1)
-    return vectors
+    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
 
 
 @dataclass(slots=True)

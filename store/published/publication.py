@@ -14,8 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -119,49 +121,33 @@ def _card_text(
     what: Publication, manifest: Manifest, licences: Sequence[str | None], kinds: Sequence[str]
 ) -> str:
     """The card, with the front matter of a dataset on the Hub."""
-    recipe, licence = what.recipe, what.licence
-    n_bytes = manifest.size_bytes
     counted = Counter(licence or "not stated" for licence in licences)
-    shown = "".join(f"| {_cell(name)} | {n} |\n" for name, n in counted.most_common(FEW))
-    more = len(counted) - FEW
-    rest = f"| {more} others | {sum(n for _, n in counted.most_common()[FEW:])} |\n"
-    by_kind = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items()))
-    front = [
-        f"license: {licence}",
-        *(["license_name: see-each-model"] if licence == "other" else []),
-        "tags:",
-        "- deltadex",
-        "- model-fingerprints",
-        f"pretty_name: {json.dumps(f'deltadex index of {what.named}')}",
-        "configs:",
-        "- config_name: models",
-        "  data_files: models-*.parquet",
-    ]
-    return (
-        "---\n" + "\n".join(front) + "\n---\n\n"
-        f"# An index of the fine-tunes of {_cell(what.named)}\n\n"
-        f"{len(kinds)} models ({by_kind}), published {manifest.created} by "
-        "deltadex. A fine-tune of the same base is compared with them by its weights alone.\n\n"
-        f"```\ndeltadex attach {what.where}\ndeltadex find-similar some/model\n```\n\n"
-        "## What it holds\n\n"
-        "For each model: its id, labels, author, licence, revision and hash as the Hub or its "
-        "card state them, and a fingerprint of its weight update. A fingerprint is "
-        f"{recipe.dim} numbers (recipe `{recipe.id}`){_sketches_text(manifest.sketches)}; weights "
-        "cannot be restored from it. No weights, texts, local paths or tokens are in these "
-        "files.\n\n"
-        f"* Base: {_cell(what.named)}, "
-        f"revision {_cell(manifest.base_revision or 'not recorded')}.\n"
-        f"* {n_bytes / max(1, len(kinds)):.0f} bytes per model, {size(n_bytes)}.\n"
-        "* `deltadex-index.json` lists every file with its SHA-256. Parts are never changed: "
-        "a later publication replaces those in which a model was added or removed.\n\n"
-        "## Licences\n\n"
-        f"The index: `{licence}`. Every model keeps its own licence; the column `license` has it "
-        "as its author states it.\n\n| licence of models | models |\n| --- | --- |\n"
-        f"{shown}{rest if more > 0 else ''}\n"
-        "## Removal\n\n"
-        "To have a model removed, ask the owner of this repository (on the Hub: Community → New "
-        "discussion) and name the model. `deltadex publish --exclude` rewrites the files that "
-        "hold it, and remembers a hash of its name, so that it does not come back.\n"
+    rows = [(_cell(name), n) for name, n in counted.most_common(FEW)]
+    if (more := len(counted) - FEW) > 0:
+        rows.append((f"{more} others", sum(n for _, n in counted.most_common()[FEW:])))
+    front = {
+        "license": what.licence,
+        **({"license_name": "see-each-model"} if what.licence == "other" else {}),
+        "tags": ["deltadex", "model-fingerprints"],
+        "pretty_name": f"deltadex index of {what.named}",
+        "configs": [{"config_name": "models", "data_files": "models-*.parquet"}],
+    }
+    template = (files(__package__) / "card.md").read_text("utf-8")
+    return Template(template).substitute(
+        front="\n".join(f"{name}: {json.dumps(value)}" for name, value in front.items()),
+        base=_cell(what.named),
+        models=len(kinds),
+        kinds=", ".join(f"{n} {kind}" for kind, n in sorted(Counter(kinds).items())),
+        created=manifest.created,
+        where=what.where,
+        dim=what.recipe.dim,
+        recipe=what.recipe.id,
+        sketches=_sketches_text(manifest.sketches),
+        revision=_cell(manifest.base_revision or "not recorded"),
+        bytes=round(manifest.size_bytes / max(1, len(kinds))),
+        size=size(manifest.size_bytes),
+        licence=what.licence,
+        licences="".join(f"| {name} | {n} |\n" for name, n in rows),
     )
 
 
@@ -447,7 +433,7 @@ class AttachedIndexes:
     """The attached indexes of one open catalog, open for as long as they are the same."""
 
     def __init__(self) -> None:
-        self._open: dict[Attachment, tuple[frozenset[str], AttachedIndex]] = {}
+        self._open: dict[Attachment, AttachedIndex] = {}
 
     def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
         """The indexes that are registered now, by name; raises `BadIndex` if one is missing or
@@ -455,15 +441,13 @@ class AttachedIndexes:
         registered = [attachment for attachment, _ in attachments.all()]
         opened = {}
         for attachment in registered:
-            hidden = attachments.removed(attachment.index_id)
-            before = self._open.get(attachment)
-            if before is None or before[0] != hidden or before[1].is_damaged:
+            index = self._open.get(attachment)
+            if index is None or index.is_damaged:
                 folder = attached_folder(catalog, attachment.name)
-                index = AttachedIndex(folder, attachment.manifest, attachment.name, hidden)
-                before = hidden, index
-            opened[attachment] = before
+                index = AttachedIndex(folder, attachment.manifest, attachment.name)
+            opened[attachment] = index
         self._open = opened
-        return [opened[attachment][1] for attachment in registered]
+        return list(opened.values())
 
     def close(self) -> None:
         self._open = {}
@@ -473,11 +457,9 @@ class AttachedIndex:
     """An index in a folder that nothing else writes. Its models are known by row. It `is_damaged`
     where a file was found to be another than was fetched."""
 
-    def __init__(
-        self, folder: Path, sha256: str, name: str = "", hidden: frozenset[str] = frozenset()
-    ) -> None:
-        """Open the index that has this manifest; `hidden` are hashes of models that another copy of
-        it lists as removed. Raises `BadIndex` if a file is missing, or is another than it was."""
+    def __init__(self, folder: Path, sha256: str, name: str = "") -> None:
+        """Open the index that has this manifest; raises `BadIndex` if a file is missing, or is
+        another than it was."""
         self.name, self.sha256, self._folder = name, sha256, folder
         self.is_damaged = False
         path = manifest_path(folder, sha256)
@@ -490,7 +472,6 @@ class AttachedIndex:
             raise self._damaged(path.name, "SHA-256")
         self.manifest = parse_manifest(content)
         self.base, self.recipe = self.manifest.base, self.manifest.recipe
-        self._hidden = hidden
 
     def check(self) -> None:
         """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
@@ -499,15 +480,11 @@ class AttachedIndex:
         _ = self.kinds
         if len(self.row_of) != n_ids:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
-        if not self.is_shown.all():
-            raise BadIndex(f"{int((~self.is_shown).sum())} models are listed as removed")
+        removed = {*self.manifest.removed}
+        if n := sum(removal_hash(self.base, id) in removed for id in self.ids):
+            raise BadIndex(f"{n} models are listed as removed")
         for _ in self.vectors():
             pass
-
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """Hashes of the models that the index leaves out for good."""
-        return frozenset(self.manifest.removed)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -531,22 +508,10 @@ class AttachedIndex:
             raise BadIndex("models of a kind that deltadex does not know")
         return kinds
 
-    @cached_property
-    def is_shown(self) -> Bool[np.ndarray, " models"]:
-        """Whether a model is not listed as removed, here or in a later copy."""
-        removed = self.removed | self._hidden
-        if not removed:
-            return np.ones(len(self.ids), dtype=np.bool_)
-        is_shown = [removal_hash(self.base, id) not in removed for id in self.ids]
-        return np.array(is_shown, dtype=np.bool_)
-
     def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass the filters and are not removed; raises `BadFilter` if their condition
-        is not understood."""
-        conditions = filters.conditions()
-        if not conditions:
-            return self.is_shown
-        return np.asarray(self.is_shown & matching(self.models, self.base, conditions))
+        """Which models pass the filters; raises `BadFilter` if their condition is not
+        understood."""
+        return matching(self.models, self.base, filters.conditions())
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
         """The vectors of all rows in order, some at a time; of unit length. Raises `BadIndex` if a

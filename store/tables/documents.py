@@ -4,7 +4,7 @@ of the Hub, and the published indexes that are searched beside the models."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -157,15 +157,8 @@ class Attachments:
         )
         return [(Attachment(*columns), at) for *columns, at in rows]
 
-    def removed(self, index_id: str) -> frozenset[str]:
-        """Hashes of the models that an index is known to have removed, in any of its copies."""
-        rows = self.session.execute(
-            "SELECT DISTINCT hash FROM attached_removals WHERE index_id = ?", [index_id]
-        )
-        return frozenset(hash for (hash,) in rows)
-
-    def save(self, attachment: Attachment, removed: Collection[str]) -> None:
-        """Register an index in place of one of its name, and remember what it has removed."""
+    def save(self, attachment: Attachment) -> None:
+        """Register an index in place of one of its name."""
         values = astuple(attachment)
 
         def change(session: Session) -> None:
@@ -175,16 +168,11 @@ class Attachments:
                 f"VALUES ({', '.join('?' * len(values))}, {NOW})",
                 [*values],
             )
-            session.execute(
-                "INSERT INTO attached_removals SELECT ?, hash FROM unnest(?::VARCHAR[]) t(hash) "
-                "ANTI JOIN attached_removals r ON r.index_id = ? AND r.hash = t.hash",
-                [attachment.index_id, sorted(removed), attachment.index_id],
-            )
 
         self.session.write(change)
 
     def delete(self, name: str) -> None:
-        """Forget the index of a name, but not what it has removed."""
+        """Forget the index of a name."""
         self.session.write(lambda session: _delete(session, name))
 
 

@@ -240,6 +240,8 @@ def matching(
         else:
             type = "DOUBLE" if name in _NUMERIC else "VARCHAR"
             selected.append(f"CAST(NULL AS {type}) AS {name}")
+    if not conditions:
+        return np.ones(models.num_rows, dtype=np.bool_)
     where = " AND ".join(condition.sql for condition in conditions)
     values = [value for condition in conditions for value in condition.values]
     numbered = models.append_column("place", pa.array(np.arange(models.num_rows)))

@@ -43,8 +43,14 @@ CLOSE = 1e-5
 STATISTICS = (*("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share"),)
 """Numbers of a slot."""
 
-BESIDE = ("slots", "linear_sketches", "studies", "footprints")
-"""Tables of what belongs to a model, beside those of vectors."""
+BESIDE = {
+    "slots": "r.recipe IS NULL OR s.recipe = r.recipe",
+    "linear_sketches": "s.recipe = r.recipe",
+    "studies": "s.study = r.study AND s.settings = r.settings",
+    "footprints": "TRUE",
+}
+"""Tables of what belongs to a model, beside those of vectors; in SQL, which rows `s` of a model
+stand for a row `r` that it is to be given."""
 
 Fetch = Callable[
     [Int64[np.ndarray, " wanted"]],
@@ -58,7 +64,7 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
     known = _table(session, recipe)
     if known is not None:
         return known
-    table = _name(recipe)
+    table = vectors_name(recipe)
     # no primary key: DuckDB goes through the last rows of a table with an index at every commit
     session.execute(
         f"CREATE TABLE {table} "
@@ -158,7 +164,7 @@ def fetch_vectors_of(
     return np.array(names, dtype=np.int64), matrix
 
 
-def _name(recipe: Recipe) -> str:
+def vectors_name(recipe: Recipe) -> str:
     """What the table of a recipe's vectors is called."""
     return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
 
@@ -302,65 +308,60 @@ def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, Linea
     insert_rows(session, "linear_sketches", rows)
 
 
-def _carry_over(
-    session: Session, old: int, key: int, outcome: Indexed, *, was_indexed: bool
-) -> bool:
-    """Give a model that is recorded again, of the same files, what it had under other recipes.
-
-    Returns whether its new slots are redundant: without sketches they are statistics alone.
-    """
-    if was_indexed:
-        written = {f.recipe.id for f in outcome.fingerprints}
-        for table in (table for recipe, table in tables(session) if recipe not in written):
-            session.execute(
-                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
-                [key, old],
-            )
-        session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old])
-    session.execute(
-        "INSERT INTO linear_sketches SELECT ?, * EXCLUDE (model) FROM linear_sketches "
-        "WHERE model = ? AND recipe IS DISTINCT FROM ?",
-        [key, old, outcome.linear.recipe if outcome.linear else None],
+def lacking(table: str, rows: str, keys: Mapping[int, int]) -> str:
+    """SQL for those of some rows `r` of a table that models lack; `taken_keys k` are their keys:
+    there → here."""
+    first, last = min(keys.values()), max(keys.values())
+    return (
+        f"FROM {rows} r JOIN taken_keys k ON k.old = r.model WHERE NOT EXISTS ("
+        f"FROM (FROM {table} WHERE model BETWEEN {first} AND {last}) s "
+        f"WHERE s.model = k.new AND ({BESIDE.get(table, 'TRUE')}))"
     )
-    recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints)
-    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
-    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
-    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
-    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
+
+
+def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> None:
+    """Give models what they lack of a table, bit for bit, from other rows of its columns, which
+    have other keys: there → here."""
+    with session.registered("taken_keys", key_pairs("old", "new", keys)):
+        session.execute(
+            f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
+            + lacking(table, rows, keys)
+        )
+        if table == "slots":
+            # without sketches they are statistics alone
+            session.execute(
+                "DELETE FROM slots WHERE recipe IS NULL AND model IN (SELECT new FROM taken_keys) "
+                "AND model IN (SELECT model FROM slots WHERE recipe IS NOT NULL)"
+            )
 
 
 def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
-    """Write a known model's outcome in place of the last."""
+    """Write a known model's outcome in place of the last; of the same files it keeps what it had
+    under other recipes."""
     model = outcome.model
-    [(old, signature, status)] = session.execute(
-        "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
-        [model.base, model.id],
+    [(old, signature)] = session.execute(
+        "SELECT key, signature FROM models WHERE base = ? AND id = ?", [model.base, model.id]
     )
     (key,) = new_keys(session, 1)
-    is_redundant = False
-    if signature == model.signature != "":
-        if outcome.footprint is None:
-            session.execute("UPDATE footprints SET model = ? WHERE model = ?", [key, old])
-        if isinstance(outcome, Indexed):
-            is_redundant = _carry_over(session, old, key, outcome, was_indexed=status == "indexed")
     outcome = replace(outcome, model=keep_labels(session, old, model))
-    _insert(session, [(key, outcome)], at, has_slots=not is_redundant)
-    delete_model(session, old)
+    _insert(session, [(key, outcome)], at)
+    if signature == model.signature != "":
+        kept = (*BESIDE, *(table for _, table in tables(session)))
+        for table in kept if isinstance(outcome, Indexed) else ("footprints",):
+            take_rows(session, table, table, {old: key})
+    delete_models(session, [old])
 
 
 def _insert(
     session: Session,
     outcomes: Sequence[tuple[int, Outcome]],
     at: str | None,
-    *,
-    has_slots: bool = True,
 ) -> None:
-    """Write models, each under its key, to all tables; slots that are redundant are left out."""
+    """Write models, each under its key, to all tables."""
     indexed = [(key, outcome) for key, outcome in outcomes if isinstance(outcome, Indexed)]
     insert_models(session, outcomes, at)
     insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
-    if has_slots:
-        insert_slots(session, indexed)
+    insert_slots(session, indexed)
     linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
     insert_linear_sketches(session, linear)
     own = [(key, outcome.footprint) for key, outcome in outcomes if outcome.footprint is not None]
@@ -412,7 +413,9 @@ def outcome_of_copy(
     fingerprints = []
     for recipe in recipes:
         _, vectors = fetch_vectors_of(session, recipe, np.array([key]))
-        [(norm,)] = session.execute(f"SELECT norm FROM {_name(recipe)} WHERE model = ?", [key])
+        [(norm,)] = session.execute(
+            f"SELECT norm FROM {vectors_name(recipe)} WHERE model = ?", [key]
+        )
         fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
     return Indexed(
         model=model,
@@ -425,11 +428,12 @@ def outcome_of_copy(
     )
 
 
-def delete_model(session: Session, key: int) -> None:
-    """Remove a model and all that belongs to it."""
+def delete_models(session: Session, keys: Sequence[int]) -> None:
+    """Remove models and all that belongs to them."""
+    these = "IN (SELECT unnest(?::BIGINT[]))"
     for table in (*BESIDE, *(table for _, table in tables(session))):
-        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-    session.execute("DELETE FROM models WHERE key = ?", [key])
+        session.execute(f"DELETE FROM {table} WHERE model {these}", [list(keys)])
+    session.execute(f"DELETE FROM models WHERE key {these}", [list(keys)])
 
 
 def move_models(session: Session, keys: Mapping[int, int]) -> None:

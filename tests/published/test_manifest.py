@@ -1,7 +1,6 @@
 """Indexes by unknown publishers: their manifests, parts and vectors."""
 
 import json
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from published_families import BASE, RECIPE, family, fill, publish
+from published_families import family, fill, publish
 from pyarrow import parquet
 
 import deltadex as dx
@@ -42,14 +41,6 @@ def document(published):
 
 def content(document):
     return manifest_bytes(document)
-
-
-def test_it_says_what_a_query_needs(document):
-    manifest = parse_manifest(content(document))
-
-    assert (manifest.base, manifest.recipe, manifest.models) == (BASE, RECIPE, 5)
-    assert manifest.content() == json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
-    assert sum(part.models for part in manifest.parts) == 5
 
 
 WRONG = {
@@ -176,24 +167,6 @@ def test_a_part_that_is_none_is_refused(index, name):
     exchange(index, change)
 
     not_attached(index, match)
-
-
-def test_a_file_that_is_no_parquet_is_refused(index):
-    exchange(index, lambda t: t, write=lambda _, path: path.write_bytes(b"PAR1" * 99))
-
-    not_attached(index, "not a part")
-
-
-def test_a_file_that_is_changed_or_missing_or_a_pipe_is_refused(index):
-    (part,) = index.glob("models-*")
-    data = bytearray(part.read_bytes())
-    data[len(data) // 2] ^= 1
-    part.write_bytes(data)
-    not_attached(index, "SHA-256 differs")
-    part.unlink()
-    not_attached(index, "no such file")
-    os.mkfifo(part)
-    not_attached(index, "no such file")
 
 
 def test_threads_share_an_open_part(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published_families import BASE, family, files_of, fill, indexed, publish, vector_of
+from published_families import BASE, family, fill, indexed, publish, vector_of
 from pyarrow import parquet
 
 import deltadex as dx
@@ -49,34 +49,6 @@ def test_new_models_rewrite_the_last_part_alone(tmp_path, monkeypatch):
     last = {id for name in before.keys() - kept for id in before[name]}
     assert last <= set(list(family(20))[-len(last) :])
     assert published_ids(folder) == set(family(22))
-
-
-def test_a_changed_label_and_a_removed_model_rewrite_their_parts_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(publication, "PART_MODELS", 4)
-    db, folder = fill(tmp_path / "c.duckdb", family(20)), tmp_path / "index"
-    publish(db, folder)
-    parts = {name: set(ids) for name, ids in ids_by_part(folder).items()}
-    with dx.open(db) as opened:
-        opened.label("author-0/model-0", "imdb")
-        opened.remove("author-0/model-3")
-
-    done = publish(db, folder)
-
-    changed = {"author-0/model-0", "author-0/model-3"}
-    kept = {name for name, ids in parts.items() if not ids & changed}
-    assert len(kept) > 1
-    assert kept <= files_of(folder)
-    assert set(parts) - kept == {n for n in done["deleted"] if n.startswith("models")}
-    assert (done["added"], done["dropped"]) == (0, 1)
-    labels = {row["id"]: row["dataset"] for row in published_rows(folder)}
-    assert labels["author-0/model-0"] == "imdb"
-
-
-def test_a_part_has_no_more_bytes_than_are_read_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(publication, "LARGEST_PART", 3 * (66 + publication.BYTES_BESIDE))
-    publish(fill(tmp_path / "c.duckdb", family(8)), tmp_path / "index")
-
-    assert sorted(map(len, ids_by_part(tmp_path / "index").values())) == [2, 3, 3]
 
 
 @pytest.mark.slow

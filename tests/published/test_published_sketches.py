@@ -9,7 +9,6 @@ from catalogs import SKETCH_DIM, make_catalog, make_indexed
 from hypothesis import given
 from hypothesis import strategies as st
 from published_families import publish
-from pyarrow import parquet
 
 import deltadex as dx
 from deltadex.errors import BadIndex
@@ -151,37 +150,6 @@ def test_a_small_index_has_vectors_alone_and_is_made_full_again(folder):
         ("full", 0, 0),
     ]
     assert small["bytes_per_model"] < full["bytes_per_model"]
-
-
-def test_other_sketches_of_a_model_rewrite_its_part_alone(folder, monkeypatch):
-    monkeypatch.setattr(publication, "MOST_IN_A_FILE", 8)
-    theirs, index = folder / "theirs.duckdb", folder / "parts"
-    publish(theirs, index)
-    nothing = publish(theirs, index)
-    before = {path.name for path in index.glob("models-*")}
-    changed = members()[-1]
-    (slot,) = changed.slots
-    object.__setattr__(slot, "sketch", slot.sketch[:6] + bytes(len(slot.sketch) - 6))
-    make_catalog(theirs, changed).close()
-    done = publish(theirs, index)
-
-    assert not nothing["changed"]
-    assert (done["added"], done["dropped"], len(done["written"])) == (0, 0, 1)
-    assert len(before & {path.name for path in index.glob("models-*")}) == len(before) - 1 == 2
-
-
-def test_a_changed_sketch_is_noticed_and_fetched_again(folder):
-    with attached(folder) as mine:
-        before = told(mine.find_similar("model-00", k=3))
-        (path,) = (folder / "mine.duckdb.attached" / "theirs").glob("models-*.parquet")
-        data = bytearray(path.read_bytes())
-        (sketches,) = parquet.read_table(path, columns=["sketch"])["sketch"].chunks
-        data[data.index(sketches[0].as_py())] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(BadIndex, match=f"{path.name}: .*changed.*attach --refresh"):
-            mine.find_similar("model-00")
-        mine.attached.refresh()
-        assert told(mine.find_similar("model-00", k=3)) == before
 
 
 @pytest.mark.parametrize(

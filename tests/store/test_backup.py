@@ -131,20 +131,6 @@ def test_a_backup_while_another_process_writes_is_a_whole_prefix(path, target, r
     _check_prefix(target.with_name("1.duckdb"), made[1].models)
 
 
-def test_a_backup_by_a_writer_while_another_writes_is_a_whole_prefix(path, target):
-    with Catalog.open(path) as catalog, process(path, WRITER) as writer:
-        assert said(writer) == "holding"
-        while len(catalog.models()) < 20:
-            time.sleep(0.05)
-
-        made = back_up(catalog, target)
-
-        seen = len(catalog.models())
-        while len(catalog.models()) == seen:
-            assert writer.poll() is None
-    _check_prefix(target, made.models)
-
-
 def _check_prefix(path, n_models):
     with Catalog.open(path, read_only=True) as backup:
         ids, vectors = backup.family("base", RECIPE).by_id()

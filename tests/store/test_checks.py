@@ -2,7 +2,6 @@ import os
 import shutil
 
 import duckdb
-import numpy as np
 import pytest
 from outcomes import RECIPE, indexed, unit
 from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
@@ -65,17 +64,6 @@ def test_a_file_cut_short_is_a_line_and_stays_as_it_is(db, kept, repairs):
     assert db.read_bytes() == cut
 
 
-@pytest.mark.slow
-def test_flipped_bytes_never_raise_and_are_found_where_they_are_read(db):
-    whole, n_found = db.read_bytes(), 0
-    for place in np.linspace(3 * 4096, len(whole) - 1, 8).astype(int):
-        db.write_bytes(whole)
-        flip(db, place)
-        n_found += bool(troubles(look(db, repairs=False)))
-
-    assert n_found >= 2
-
-
 def test_damage_in_a_table_ends_the_visit_with_the_tables_name(db):
     sql(db, "CREATE TABLE notes AS SELECT random() AS number FROM range(200000)")
     with duckdb.connect(str(db)) as connection:
@@ -120,39 +108,6 @@ def test_what_is_no_catalog_is_a_line_and_stays_as_it_is(tmp_path, make, said_of
 
 
 # the database
-
-
-def test_vectors_that_are_not_of_unit_length_are_named_and_stay(db):
-    for key, value in enumerate(["2.0", "0.0", "'nan'", "'inf'"], start=5):
-        made = f"list_transform(range({RECIPE.dim}), lambda i: {value}::FLOAT)::FLOAT[{RECIPE.dim}]"
-        sql(db, f"UPDATE {VECTORS} SET vector = {made} WHERE model = {key}")
-
-    worst, text = state(look(db), "models")
-
-    assert worst == "problem"
-    assert "4 models with rows out of range (length): m04, m05, m06" in text
-    assert "deltadex rm" in text
-    with duckdb.connect(str(db)) as connection:
-        assert connection.execute(f"SELECT count(*) FROM {VECTORS}").fetchone() == (12,)
-
-
-DAMAGED_LINEAR = (
-    "UPDATE linear_sketches SET numbers = list_transform(numbers, lambda x: 'nan'::FLOAT) "
-    "WHERE model = 3 AND layer = 1",
-    "UPDATE linear_sketches SET numbers = numbers[:255] WHERE model = 4 AND layer = 1",
-    "UPDATE linear_sketches SET layer = 0 WHERE model = 5 AND layer = 1",
-    "DELETE FROM linear_sketches WHERE model = 6 AND layer IS NULL",
-)
-
-
-def test_damaged_linear_sketches_are_named(db):
-    for n_damaged, damage in enumerate(DAMAGED_LINEAR, start=1):
-        sql(db, damage)
-        worst, text = state(look(db), "models")
-
-        assert worst == "problem"
-        models = f"{n_damaged} model{'s' * (n_damaged > 1)}"
-        assert f"{models} with rows out of range (linear sketch): m02" in text
 
 
 @pytest.mark.parametrize("column", ["fro_norm", "sigma", "noise_floor"])

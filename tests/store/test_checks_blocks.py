@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from patients import look, sql, state, troubles
+from patients import look, sql, troubles
 
 from deltadex.store import Catalog, back_up
 
@@ -71,31 +71,6 @@ def test_damage_of_any_block_is_found(db):
         harm(db, block, size, rng, n_flips=1)
 
         assert troubles(look(db, repairs=False)), block
-
-
-@pytest.mark.slow
-def test_a_backup_of_a_catalog_with_a_damaged_index_is_well(db, tmp_path):
-    n_blocks, of_tables, size = blocks_of(db)
-    rng, whole, n_copied = np.random.default_rng(1), db.read_bytes(), 0
-    with duckdb.connect(str(db), read_only=True) as connection:
-        before = connection.execute("SELECT * FROM models ORDER BY key").fetchall()
-
-    for block in sorted(set(range(n_blocks)) - of_tables):
-        db.write_bytes(whole)
-        harm(db, block, size, rng)
-        found = look(db)
-        if state(found, "catalog")[0] != "ok" or state(found, "tables")[0] != "ok":
-            continue  # a block without which DuckDB reads nothing
-        assert "deltadex backup" in state(found, "table indexes")[1]
-        with Catalog.open(db) as catalog:
-            back_up(catalog, tmp_path / "copy.duckdb", replace=True)
-        n_copied += 1
-
-        assert troubles(look(tmp_path / "copy.duckdb")) == set()
-        with duckdb.connect(str(tmp_path / "copy.duckdb"), read_only=True) as connection:
-            assert connection.execute("SELECT * FROM models ORDER BY key").fetchall() == before
-
-    assert n_copied >= 2
 
 
 def test_a_search_of_a_damaged_index_names_the_doctor(db):

@@ -1,10 +1,8 @@
 """Several processes and threads on one catalog, at once and for real."""
 
-import itertools
 import json
 import os
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -163,76 +161,5 @@ def ask_stats(catalog):
     return counts.pop()
 
 
-QUESTIONS = [ask_ls, ask_find_similar, ask_eval, ask_stats]
 STARTED, UNTIL = 20, 40
 REWRITTEN = {f"m{number:03}" for number in range(0, STARTED, 4)}
-
-
-@pytest.mark.slow
-def test_eight_readers_see_whole_moments_while_many_models_are_written(path):
-    ended, failures, answers = threading.Event(), [], []
-    with Catalog.open(path) as catalog:
-        for number in range(STARTED):
-            catalog.record(model(number))
-        committed, begun = [STARTED], [STARTED]
-
-        def read(question):
-            last = 0
-            try:
-                with catalog.reader() as reader:
-                    while not ended.wait(0.2):
-                        before = committed[0]
-                        seen = question(reader)
-                        assert max(before, last) <= seen <= begun[0]
-                        last = seen
-                        answers.append(question)
-            except Exception as err:
-                failures.append(err)
-
-        threads = [threading.Thread(target=read, args=(q,)) for q in QUESTIONS * 2]
-        for thread in threads:
-            thread.start()
-        for number in range(STARTED, STARTED + 100):
-            begun[0] = number + 1
-            catalog.record(model(number))
-            if number % 4 == 0:
-                # what is written again is never missed
-                catalog.record(model(number % STARTED, author="me"))
-            committed[0] = number + 1
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-        assert failures == []
-        assert {q for q in QUESTIONS if answers.count(q) < 2} == set()
-        assert [q(catalog) for q in QUESTIONS] == [STARTED + 100] * 4
-
-
-@pytest.mark.slow
-def test_readers_of_other_processes_see_every_model_once_it_is_written(path):
-    code = f"""
-    import json
-    from deltadex.search import StoredQuery, evaluate, find_similar
-    with Catalog.open(path, read_only=True) as catalog:
-        print("ready", flush=True)
-        n_models = 0
-        while n_models < {UNTIL}:
-            n_models = len(catalog.models())
-            found = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
-            counted = [n_models, 1 + len(found), evaluate(catalog)["models"]]
-            print(json.dumps(counted), flush=True)
-    """
-    with Catalog.open(path) as catalog:
-        for number in range(STARTED):
-            catalog.record(model(number))
-        with process(path, code) as one, process(path, code) as two:
-            assert said(one) == said(two) == "ready"
-            for number in range(STARTED, UNTIL):
-                catalog.record(model(number))
-            outputs = [reader.communicate()[0] for reader in (one, two)]
-
-            assert [one.returncode, two.returncode] == [0, 0]
-    for out in outputs:
-        counted = list(itertools.chain(*map(json.loads, out.splitlines())))
-        assert counted == sorted(counted)
-        assert counted[-3:] == [UNTIL] * 3

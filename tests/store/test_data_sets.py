@@ -44,17 +44,6 @@ def test_a_data_set_comes_back_as_it_was_kept_and_a_second_of_its_name_replaces_
         assert len(catalog.data_sets.listed()) == 2
 
 
-def test_a_removed_data_set_leaves_no_row(kept):
-    with Catalog.open(kept) as catalog:
-        assert catalog.data_sets.remove("reviews")["examples"] == 512
-        with pytest.raises(RequestError, match="no data set 'reviews' is kept; kept: chats"):
-            catalog.data_sets.load("reviews")
-    with duckdb.connect(str(kept)) as connection:
-        for table in ("data_sets", "data_sketches"):
-            names = connection.execute(f"SELECT DISTINCT name FROM {table}").fetchall()
-            assert names == [("chats",)]
-
-
 def test_a_name_in_two_families_needs_its_base(kept):
     second = data_set("reviews", seed=3, base="second")
     with Catalog.open(kept) as catalog:
@@ -78,14 +67,6 @@ def test_a_merge_copies_data_sets_and_reports_another_of_the_same_name(kept, b):
     assert conflict["other"]["sha256"] == "9" * 64
     with Catalog.open(kept) as catalog:
         assert_equal(catalog.data_sets.load("chats"), data_set("chats", seed=2))
-
-
-def test_a_merge_into_nothing_copies_data_sets_once(kept, b):
-    assert merge(b, kept)["data_sets"] == 2
-    assert merge(b, kept)["data_sets"] == 0
-
-    with Catalog.open(b) as catalog:
-        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
 
 
 def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):

@@ -14,12 +14,7 @@ from outcomes import OTHER, RECIPE, indexed, linear, unit
 from patients import VECTORS, sql
 from processes import holding, kill, process, said
 
-from deltadex.errors import (
-    EmptyCatalog,
-    OtherSchema,
-    RequestError,
-    StoreError,
-)
+from deltadex.errors import EmptyCatalog, RequestError, StoreError
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import BaseRecord, Catalog, merge_catalogs
 
@@ -193,26 +188,6 @@ def test_weights_are_the_same_by_hash_or_by_signature(a, b):
     assert conflicts == {x for x, (_, _, same) in named.items() if not same}
 
 
-def _shaken(outcome, noise, scale=1.0):
-    """The outcome as another processor might have it."""
-    (fingerprint,) = outcome.fingerprints
-    vector = fingerprint.vector + np.float32(noise) * unit(77, 8)
-    slots = tuple(replace(s, fro_norm=s.fro_norm * scale) for s in outcome.slots)
-    shaken = replace(fingerprint, vector=vector / np.linalg.norm(vector))
-    return replace(outcome, fingerprints=(shaken,), slots=slots)
-
-
-def test_the_same_weights_copied_are_known_by_what_was_measured(a, b):
-    shaken = {"x0": (0, 1), "x1": (1e-5, 1.0001), "x2": (0.02, 1), "x3": (0, 1.1)}
-    write(a, *(indexed(x, seed=1, signature=f"{x} copied on Monday") for x in shaken))
-    tuesday = {x: indexed(x, seed=1, signature=f"{x} on Tuesday") for x in shaken}
-    write(b, *(_shaken(tuesday[x], *how) for x, how in shaken.items()))
-
-    conflicts = [conflict["model"] for conflict in merge(a, b)["conflicts"]]
-
-    assert sorted(conflicts) == ["x2", "x3"]
-
-
 LABELS = [
     ({}, {"dataset": "e", "label_source": "tags"}, "e", 0),
     ({"dataset": "d", "label_source": "card"}, {}, "d", 0),
@@ -254,15 +229,6 @@ def test_families_are_joined_and_contradictions_reported(a, b):
         family = catalog.base("base")
         assert family.shapes == {"k": (4, 3), "q": (4, 3), "v": (4, 3)}
         assert (family.revision, family.architecture) == ("r", "bert")
-
-
-def test_unfinished_walks_of_the_hub_stay_where_they_are(catalog, b):
-    with Catalog.open(b) as other:
-        other.listings("base").save("base", [{"id": "x"}])
-
-    merge_catalogs(catalog, [b])
-
-    assert catalog.listings("base").load("base") is None
 
 
 # other processes
@@ -339,14 +305,6 @@ def test_nothing_is_merged_when_one_source_is_missing(a, b, tmp_path):
         merge(a, b, tmp_path / "none")
     with Catalog.open(a) as catalog:
         assert catalog.models() == []
-
-
-def test_a_source_of_another_version_is_refused_by_name(a, b):
-    write(b, indexed("x"))
-    sql(b, "UPDATE meta SET schema_version = 2")
-
-    with pytest.raises(OtherSchema, match=r"b\.duckdb: schema version 2, .*index again"):
-        merge(a, b)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Outcomes as Parquet parts, and parts in a catalog."""
 
 import json
-import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -124,14 +123,6 @@ def test_a_later_reading_replaces_an_earlier_one_and_a_fault_that_may_pass_none(
     assert (stored.status, stored.signature) == ("indexed", ["recorded", "read"][n_changed])
 
 
-def test_a_part_adds_a_recipe_to_a_model_that_is_there(catalog):
-    catalog.record(indexed("m", seed=1))
-
-    added = part(indexed("m", recipe=OTHER, sketched=False), recipes=(OTHER,))
-    assert commit(catalog, added) == [1]
-    assert set(catalog.known("base")["m"].recipes) == {RECIPE.id, OTHER.id}
-
-
 def test_merging_parts_keeps_what_the_target_has_of_other_weights(catalog, folder):
     catalog.record(indexed("m", seed=1, signature="ours", content_sha256="1"))
     folder.write(part(indexed("m", seed=2, signature="theirs", content_sha256="2")))
@@ -168,24 +159,6 @@ def test_every_flipped_bit_and_every_cut_of_a_part_is_noticed(folder):
         place.write_bytes(whole)
 
     assert folder.read(path) == original
-
-
-@pytest.mark.parametrize("kept", [0, 1, 100, -1, "a pipe"])
-def test_a_part_that_was_cut_off_or_is_a_pipe_is_left_out_of_a_merge(catalog, folder, kept):
-    path = data_of(folder, folder.write(part(indexed("a", seed=1), lease="a")))
-    folder.write(part(indexed("b", seed=2), lease="b"))
-    whole = path.read_bytes()
-    path.unlink()
-    if kept == "a pipe":
-        os.mkfifo(path)
-    else:
-        path.write_bytes(whole[:kept])
-
-    merged = merge_catalogs(catalog, [folder.url]).to_json()
-
-    assert (merged["added"], len(merged["damaged"])) == (1, 1)
-    assert [row.id for row in catalog.models()] == ["b"]
-    assert list(folder.known("base")) == ["b"]
 
 
 def rewritten(folder, path, *, change=None, about=None, schema=None):
@@ -284,17 +257,6 @@ def test_every_hostile_part_is_named_and_left_out_and_the_others_are_merged(cata
     assert "model m: its slot sketch is not what" in damaged["a sketch of 10 MB"]
     assert "its layout cannot be used" in damaged["another layout"]
     assert "good" in folder.known("base")
-
-
-def test_a_part_whose_vector_is_not_of_its_recipe_is_refused(catalog):
-    wide = replace(RECIPE, dim=16)
-    wrong = indexed("m")
-    wrong = replace(wrong, fingerprints=(replace(wrong.fingerprints[0], recipe=wide),))
-
-    with pytest.raises(StoreError, match="dimensions"):
-        commit(catalog, part(wrong, recipes=(wide,)))
-
-    assert catalog.models() == []
 
 
 def test_a_base_with_any_name_has_a_folder_of_its_own(folder):

@@ -25,7 +25,7 @@ from qdrant_server import qdrant_server
 
 import deltadex
 from deltadex.cli import main
-from deltadex.errors import EmptyCatalog, RecipeMismatch, RequestError
+from deltadex.errors import RecipeMismatch, RequestError
 from deltadex.store import Catalog
 from deltadex.store.qdrant.server import parse_target
 
@@ -103,16 +103,6 @@ def test_a_later_export_writes_the_differences(tmp_path_factory, changes):
             assert_exported(catalog, server)
 
 
-def test_a_changed_label_is_written_and_nothing_else(catalog, server):
-    export(catalog, server.target())
-    catalog.label("m7", dataset="imdb", author="somebody")
-
-    report = export(catalog, server.target())
-
-    assert (report["added"], report["removed"]) == (1, 0)
-    assert exported_points(server)[7][0]["dataset"] == "imdb"
-
-
 def test_vectors_of_an_earlier_catalog_with_the_same_keys_are_replaced(catalog, server, tmp_path):
     with Catalog.open(make_catalog(tmp_path / "earlier.duckdb", seed=1)) as earlier:
         export(earlier, server.target())
@@ -148,13 +138,6 @@ def test_vectors_of_two_kinds_never_meet(catalog, server, recipe, base):
         export(catalog, server.target(), recipe, base)
 
     assert exported_points(server) == before
-
-
-def test_a_family_without_vectors_is_not_exported(catalog, server):
-    with pytest.raises(EmptyCatalog):
-        export(catalog, server.target(), base="no/base")
-
-    assert not server.requests
 
 
 def test_the_command_prints_what_it_did_and_refuses_in_one_line(db, server):

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from outcomes import indexed
 from patients import look, state, troubles
-from processes import holding, kill, process, said
+from processes import holding, kill
 
 from deltadex.errors import StoreDamaged
 from deltadex.store import Catalog, back_up, examine
@@ -104,27 +104,6 @@ def test_later_models_do_not_hide_the_lost_ones(db):
     assert "held000, held001" in found[1]
 
 
-def test_lost_changes_that_recorded_no_model_are_counted(db):
-    assert len(ids(db)) == N
-    code = """
-    catalog = Catalog.open(path)
-    catalog.label("held001", dataset="imdb")
-    catalog.remove("held002")
-    print("changed", flush=True)
-    time.sleep(60)
-    """
-    with process(db, code) as writer:
-        said(writer)
-        kill(writer)
-    wal(db).unlink()
-
-    found = state(look(db), "commits")
-
-    assert found[0] == "problem"
-    assert "2 changes" in found[1]
-    assert "none of them recorded a model" in found[1]
-
-
 @pytest.mark.parametrize("make", ["another catalog", "a backup of it"])
 def test_another_file_in_its_place_is_not_taken_for_it(db, tmp_path, caplog, make):
     target = tmp_path / "target.duckdb"
@@ -155,17 +134,6 @@ def test_a_damaged_commit_log_says_nothing_and_is_written_again(db, caplog, harm
 
     assert warnings(caplog) == []
     assert b'"more"' in written
-
-
-def test_a_folder_that_refuses_the_commit_log_is_no_error(tmp_path):
-    db = tmp_path / "c.duckdb"
-    Catalog.open(db).close()
-    (tmp_path / "c.duckdb.commits").mkdir()
-
-    with Catalog.open(db) as catalog:
-        catalog.record(indexed("a"))
-
-    assert ids(db) == {"a"}
 
 
 # a power loss in DuckDB's writing, against damage of other causes

@@ -7,7 +7,7 @@ import pytest
 from outcomes import indexed
 from processes import holding, kill, process, said
 
-from deltadex.errors import OtherSchema, StoreLocked
+from deltadex.errors import StoreLocked
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store import holding as held
@@ -173,48 +173,7 @@ def test_a_wish_of_a_process_that_is_gone_hinders_nobody(path):
         assert not wanted.exists()
 
 
-def test_a_catalog_of_another_version_is_refused_while_another_process_has_it_open(path):
-    with holding(path, 1), Catalog.open(path) as catalog:
-        catalog._session.execute("UPDATE meta SET schema_version = 99")
-        with process(path, "Catalog.open(path)") as other:
-            assert other.wait() == 1
-    with pytest.raises(OtherSchema):
-        Catalog.open(path)
-
-
 # Threads of one process
-
-
-@pytest.mark.slow
-def test_readers_answer_while_a_thread_writes(path):
-    with Catalog.open(path) as catalog:
-        for number in range(20):
-            catalog.record(indexed(f"m{number:03}", seed=number))
-        asked, failures = [], []
-
-        def ask():
-            try:
-                with catalog.reader() as reader:
-                    while not ended.is_set():
-                        found = find_similar(reader, StoredQuery("m003"), k=5)
-                        asked.append(len(found.neighbours))
-            except Exception as err:
-                failures.append(err)
-
-        ended = threading.Event()
-        threads = [threading.Thread(target=ask) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for number in range(20, 60):
-            catalog.record(indexed(f"m{number:03}", seed=number))
-        ended.set()
-        for thread in threads:
-            thread.join()
-
-        assert not failures
-        assert set(asked) == {5}
-        last = {n.model for n in find_similar(catalog, StoredQuery("m003"), k=100).neighbours}
-        assert last == set(_ids(catalog)) - {"m003"}
 
 
 def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(path):

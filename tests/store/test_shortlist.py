@@ -73,14 +73,6 @@ def test_a_large_family_is_answered_from_a_shortlist(catalog):
 
 
 @pytest.mark.slow
-def test_a_filter_leaves_what_it_allows(catalog):
-    _fill(catalog, 0, 240)
-    allowed = [f"m{number:04}" for number in range(0, 240, 24)]
-
-    assert _agree(catalog, 24, k=5, allowed=allowed) == 1.0
-
-
-@pytest.mark.slow
 def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     _fill(catalog, 0, 120)
     _ = catalog.family("b", RECIPE).index
@@ -104,19 +96,6 @@ def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
 
     lists = [faiss.extract_index_ivf(made).nlist for made in (first, second)]
     assert lists[0] < lists[1]
-
-
-def test_the_file_of_a_coarse_index_is_used_again(catalog, tmp_path, monkeypatch):
-    _fill(catalog, 0, 120)
-    (query,) = catalog.family("b", RECIPE).by_id(["m0003"])[1]
-    before = search(catalog, "b", RECIPE, query[None], 5, n_candidates=40)
-    catalog.close()
-    monkeypatch.setattr(index, "make_index", _never)
-
-    with Catalog.open(tmp_path / "c.duckdb") as again:
-        after = search(again, "b", RECIPE, query[None], 5, n_candidates=40)
-
-    assert after == before
 
 
 def _never(*_):
@@ -144,24 +123,3 @@ def test_what_all_vectors_share_does_not_gather_them_in_one_list():
     lists = faiss.extract_index_ivf(made).invlists
     sizes = [lists.list_size(one) for one in range(lists.nlist)]
     assert max(sizes) < 8000 / 40
-
-
-def test_vectors_that_are_added_together_are_in_their_nearest_list():
-    rng = np.random.default_rng(4)
-    centres = rng.normal(size=(300, 512))
-    vectors = centres[np.arange(3000) % 300] + rng.normal(size=(3000, 512))
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = _made(vectors)
-
-    index.add(made, np.arange(3000), vectors)
-
-    ivf = faiss.extract_index_ivf(made)
-    centred = faiss.downcast_VectorTransform(made.chain.at(0)).apply(vectors)
-    _, nearest = ivf.quantizer.search(centred, 1)
-    held = np.empty(3000, dtype=np.int64)
-    for number in range(ivf.nlist):
-        size = ivf.invlists.list_size(number)
-        if size:
-            held[faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size)] = number
-    assert made.ntotal == ivf.ntotal == 3000
-    assert (held == nearest[:, 0]).mean() > 0.99

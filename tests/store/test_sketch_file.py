@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
-from patients import look, troubles
 from processes import process, said
 
 from deltadex.errors import StoreFull
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
-from deltadex.store.derived.row_files import Rows, Shapes, SketchFile, SketchFiles, checksums
+from deltadex.store.derived.row_files import Rows, Shapes, SketchFiles, checksums
 from deltadex.store.files import derived_path, index_folder
 
 
@@ -91,28 +90,6 @@ def test_rows_products_and_answers_are_those_of_the_catalog_in_any_order(catalog
     assert _rows(of_file) == _read(catalog, keys) == stored
     assert np.array_equal(of_file.cosines(of_file), cosines)
     assert _everything(catalog) == before
-
-
-def test_of_many_models_a_byte_a_number_is_kept_and_doctor_finds_them_well(catalog, monkeypatch):
-    keys = np.array(_keys(catalog))
-    exact = _view(catalog).vectors(keys)
-    _view(catalog).write_sketch_file()
-    monkeypatch.setattr(row_files, "SINGLE_UP_TO", len(keys) - 1)
-
-    _view(catalog).write_sketch_file()
-
-    path, file = derived_path(catalog.path, "base", RECIPE.id, ".vectors"), _file(catalog)
-    assert path.stat().st_size == len(keys) * RECIPE.dim
-    vectors = file.vectors(keys)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    # half a step of a number at most; the largest number of a vector is 127 steps
-    steps = np.abs(exact).max(axis=1, keepdims=True) / 127
-    assert (np.abs(vectors - exact) <= 0.6 * steps).all()
-    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    assert np.array_equal(_view(catalog).vectors(keys), exact)  # of the catalog
-    assert np.array_equal(_view(catalog).vectors(keys), vectors)  # made again
-    catalog.close()
-    assert not troubles(look(catalog.path))
 
 
 def test_new_models_are_added_and_old_rows_stay(catalog):
@@ -218,12 +195,6 @@ def test_threads_read_while_the_file_grows(catalog):
     assert not wrong
 
 
-def test_a_folder_that_refuses_the_file_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "open", _refuse)
-
-    assert SketchFile.open(tmp_path / "x.keys") is None
-
-
 def _refuse(*args, **kwargs):
     raise PermissionError(13, "refused")
 
@@ -231,23 +202,20 @@ def _refuse(*args, **kwargs):
 # damage while a service reads it
 
 
-@pytest.mark.parametrize(
-    ("ending", "opens_again"),
-    [
-        *((ending, False) for ending in (".sketches", ".weights", ".vectors")),
-        *((ending, True) for ending in (".sketches", ".weights", ".vectors", ".keys")),
-    ],
-)
-def test_damaged_rows_are_read_from_the_catalog_and_made_again(kept, caplog, ending, opens_again):
+@pytest.mark.parametrize("ending", [".sketches", ".weights", ".vectors", ".keys"])
+def test_damaged_rows_are_never_answered_with_and_the_file_is_made_again(kept, caplog, ending):
     path, before = kept
     file = derived_path(path, "base", RECIPE.id, ending)
     whole = file.read_bytes()
-    if opens_again:
-        _harm(file)
-    with Catalog.open(path, read_only=opens_again) as catalog:
-        if not opens_again:
+    with Catalog.open(path) as catalog:
+        if ending != ".keys":
             assert _everything(catalog) == before
-            _harm(file)
+        _harm(file)
+        if ending != ".keys":
+            assert _everything(catalog) == before
+    with Catalog.open(path) as catalog:
+        assert _everything(catalog) == before
+        _view(catalog).write_sketch_file()
         assert _everything(catalog) == before
 
     assert "damaged" in caplog.text
@@ -271,17 +239,6 @@ def _harm(file):
     data[places] ^= 0x40
     with file.open("r+b") as opened:
         opened.write(data.tobytes())
-
-
-def test_damaged_rows_that_nobody_may_write_are_read_from_the_catalog(kept, monkeypatch):
-    path, before = kept
-    monkeypatch.setattr(row_files, "_write", _refuse)
-    with Catalog.open(path) as catalog:
-        assert _everything(catalog) == before
-        _harm(derived_path(path, "base", RECIPE.id, ".vectors"))
-
-        assert _everything(catalog) == before
-        assert _everything(catalog) == before
 
 
 @given(
@@ -334,25 +291,13 @@ def _exchange_rows(folder, endings, one, other):
         path.write_bytes(header + rows.tobytes())
 
 
-@pytest.mark.parametrize(
-    "endings",
-    [
-        (".sketches", ".weights", ".keys"),
-        (".sketches", ".weights", ".vectors", ".keys"),
-        (".vectors", ".keys"),
-        (".keys",),
-    ],
-)
-def test_rows_that_were_exchanged_with_their_checksums_are_made_again(kept, caplog, endings):
+@pytest.mark.parametrize("endings", [(".sketches", ".weights", ".keys"), (".vectors", ".keys")])
+def test_rows_that_were_exchanged_with_their_checksums_are_never_answered_with(kept, endings):
     path, before = kept
-    whole = {file: file.read_bytes() for file in index_folder(path).glob("*.[skvw]*")}
     _exchange_rows(index_folder(path), endings, 3, 8)
 
     with Catalog.open(path, read_only=True) as catalog:
         assert _everything(catalog) == before
-
-    assert "2 rows are damaged" in caplog.text
-    assert {file: file.read_bytes() for file in whole} == whole
 
 
 def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
@@ -369,10 +314,11 @@ def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
         contents = [file.read_bytes() for file in files]
         for file, content in zip(files, reversed(contents), strict=True):
             file.write_bytes(content)
-    slots = stems[0].with_suffix(".keys")
 
-    for changed in (False, True):
-        if changed:
-            slots.write_bytes(slots.read_bytes().replace(b'"q"', b'"k"'))
-        with Catalog.open(path, read_only=True) as catalog:
-            assert _everything(catalog) == before
+    with Catalog.open(path, read_only=True) as catalog:
+        assert _everything(catalog) == before
+        _view(catalog).write_sketch_file()
+        slots = stems[0].with_suffix(".keys")
+        slots.write_bytes(slots.read_bytes().replace(b'"q"', b'"k"'))
+    with Catalog.open(path, read_only=True) as catalog:
+        assert _everything(catalog) == before

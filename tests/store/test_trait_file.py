@@ -32,14 +32,6 @@ def test_an_open_file_sees_the_rows_of_others(tmp_path):
     np.testing.assert_array_equal(rows, ROWS)
 
 
-def test_models_without_a_row_are_lacking(tmp_path):
-    file = _file(tmp_path)
-    assert file.lacking(KEYS).tolist() == [0, 1, 2]
-    file.append(KEYS[1:], SUMS[1:], ROWS[1:])
-
-    assert file.lacking(KEYS).tolist() == [0]
-
-
 @pytest.mark.parametrize("other", [{"depends_on": b"others"}, {"n_numbers": 4}])
 def test_files_of_another_cohort_are_made_anew(tmp_path, other):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
@@ -148,15 +140,6 @@ def test_answers_are_the_same_with_and_without_the_file(large):
     for path in _endings(large):
         path.unlink()
     assert _answers(large) == without
-
-
-def test_answers_are_the_same_however_many_traits_are_kept_in_memory(large, monkeypatch):
-    monkeypatch.setattr(family_scores, "TRAIT_FILE_MIN_MODELS", 10_000)
-    expected = _answers(large)
-
-    for kept in (1, 12, 15):
-        monkeypatch.setattr(family_scores, "HELD_TRAITS", kept)
-        assert _answers(large) == expected
 
 
 def test_answers_follow_a_model_that_changes_the_cohort(large, monkeypatch):

@@ -2,10 +2,8 @@
 
 import pytest
 from outcomes import RECIPE, indexed
-from processes import process, said
 
 from deltadex.records import ModelRecord
-from deltadex.store import Catalog
 from deltadex.store.tables import models as models_module
 
 
@@ -80,33 +78,6 @@ def test_a_change_is_seen_at_once(catalog, change):
     _ = after.labels
     assert _in_memory(after)
     assert _agrees(catalog, after)
-
-
-def test_a_change_by_another_process_is_seen_at_once(catalog):
-    _ = catalog.family("base", RECIPE).labels
-    code = """
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("m11", seed=40, dataset="from elsewhere"))
-    print("done", flush=True)
-    """
-
-    with process(catalog.path, code) as other:
-        assert said(other) == "done"
-
-    view = catalog.family("base", RECIPE)
-    (row,) = view.rows(["m11"]).tolist()
-    assert view.labels_at([row])[row].dataset == "from elsewhere"
-    assert [stored.dataset for stored in catalog.stored_models("m11")] == ["from elsewhere"]
-
-
-def test_an_empty_catalog_has_none(tmp_path):
-    with Catalog.open(tmp_path / "empty.duckdb") as catalog:
-        view = catalog.family("base", RECIPE)
-
-        assert len(view) == 0
-        assert view.labels.datasets == ()
-        assert view.labels_at([]) == {}
-        assert catalog.stored_models("m1") == []
 
 
 def test_an_older_snapshot_does_not_take_the_members_of_a_later_moment(catalog):
