@@ -225,8 +225,12 @@ def same_base(claim: str, base: str) -> bool:
     claimed, wanted = BaseName.of(claim), BaseName.of(base)
     if claimed.fits(wanted) or _untuned(claimed).fits(wanted):
         return True
-    is_path = not HUB_ID.match(claim) or claim.startswith((".", "/"))
-    return is_path and claimed.fits(_untuned(wanted))
+    return not is_hub_id(claim) and claimed.fits(_untuned(wanted))
+
+
+def is_hub_id(claim: str) -> bool:
+    """Whether a name may be a Hub id, and is no path on somebody's disk."""
+    return HUB_ID.match(claim) is not None and not claim.startswith((".", "/"))
 
 
 def _untuned(name: BaseName) -> BaseName:
@@ -326,11 +330,12 @@ class Member:
         return read_tokenizer(lambda file: self.content(file, session, max_bytes=LARGEST_TOKENIZER))
 
     def with_config(self, session: HubSession | None = None) -> Member:
-        """The member with its config, and the base that it names where the Hub's description has
-        none; a Hub model's is fetched only when it is to be read."""
+        """The member with its config; of a Hub model it is fetched only when it is to be read. The
+        base that an adapter's names counts where the Hub's description has none, or where that is
+        of several models or bases."""
         model = self.hub
         name = "adapter_config.json" if self.is_adapter else "config.json"
-        if model is None or (model.files is not None and name not in model.files):
+        if model is None or self.config or (model.files is not None and name not in model.files):
             return self
         try:
             stated = read_json(read_small_file(model, name, session=session), name=name)
@@ -338,25 +343,32 @@ class Member:
             if err.code == "not-found":
                 return self
             raise
-        config, claims = peft_config(stated) if self.is_adapter else stated, self.claims
-        if self.is_adapter and not claims:
-            claims = distinct_texts([config.get("base_model_name_or_path")])
-        return replace(self, config=config, claims=claims)
+        if not self.is_adapter:
+            return replace(self, config=stated)
+        config = peft_config(stated)
+        own = distinct_texts([config.get("base_model_name_or_path")])
+        of_several = model.folder != "" or len(model.base_models) > 1
+        if own and (not self.claims or (of_several and is_hub_id(own[0]))):
+            record = replace(self.record, base_raw=own[0])
+            return replace(self, config=config, claims=own, record=record)
+        return replace(self, config=config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The base as members may refer to it."""
+    """The base as members may refer to it; `kin`: ids of its family on the Hub, one of which an
+    adapter may name."""
 
     names: tuple[str, ...]
     folder: Path | None = None
     config: Config | None = None
+    kin: frozenset[str] = frozenset()
 
     def named_in(self, claims: Iterable[str]) -> bool:
         return any(self._means(claim) for claim in claims)
 
     def _means(self, claim: str) -> bool:
-        if self.folder is not None and resolved(claim) == self.folder:
+        if claim in self.kin or (self.folder is not None and resolved(claim) == self.folder):
             return True
         return any(same_base(claim, name) for name in self.names)
 
@@ -656,7 +668,11 @@ def find_member(model: str, base: str, *, id: str | None = None) -> Member:
         described = describe(model)
     except ModelError as err:
         return Member(record=ModelRecord(id=model, base=base, source="hub"), refusal=err)
-    return member_of(described, base, claims=described.base_models)
+    member = member_of(described, base, claims=described.base_models)
+    try:  # what the repository names may be the base of another folder's model
+        return member.with_config() if member.is_adapter and described.folder else member
+    except ModelError as err:
+        return replace(member, refusal=err)
 
 
 def _path_id(path: str) -> str:

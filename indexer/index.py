@@ -227,6 +227,7 @@ def index_family(
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
         raise SourceError(nothing_found(options, base, walk, catalog))
+    wanted = replace(wanted, kin=frozenset(m.hub.id for m in members if options.hub and m.hub))
     matches = labels.match(members, of_some=options.only is not None) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)

@@ -530,7 +530,9 @@ def _settings_stay(member: Member, commit: str, session: HubSession) -> bool:
     assert model is not None
     commits = (model, replace(model, sha=commit, files=None))
     try:
-        now, then = (replace(member, hub=each).with_config(session).config for each in commits)
+        now, then = (
+            replace(member, hub=each, config=None).with_config(session).config for each in commits
+        )
     except ModelError:
         return False
     return now == then or (then is None and not member.is_adapter)
