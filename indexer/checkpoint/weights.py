@@ -69,7 +69,7 @@ _MARKS = (
 
 _SPELLED_AS_DECLARED = (
     "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs "
-    "hqq metal modelopt mxfp8 nvfp4 quanto quark sinq spqr torchao vptq"
+    "hqq metal modelopt nvfp4 quanto quark sinq spqr torchao vptq"
 )
 
 _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {

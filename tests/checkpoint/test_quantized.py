@@ -58,6 +58,7 @@ def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme, backwards):
         ({"quant_method": "gptq", "bits": 4}, "GPTQ"),
         ({"quant_method": "awq"}, "AWQ"),
         ({"quant_method": "fp8"}, None),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, None),
         ({"quant_method": "compressed-tensors", "format": "float-quantized"}, None),
         ({"quant_method": "mxfp4"}, "MXFP4"),
         ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
