@@ -252,7 +252,7 @@ class LocalFile:
 
 
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
-_SIGNED = (".safetensors", ".bin", ".json", ".gguf")
+_SIGNED = (".safetensors", ".bin", ".json", ".gguf", ".npz")
 """Endings of the files whose change makes a model another one."""
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -30,6 +30,7 @@ from .files import (
     TensorRef,
     read_json,
 )
+from .npz_file import NpzFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +129,18 @@ _FULL = (
 )
 """In the order in which transformers looks for them."""
 
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-"""In the order in which PEFT looks for them; the last is mlx-lm's."""
+ADAPTER_WEIGHTS = (
+    "adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors", "adapters.npz"
+)  # fmt: skip
+"""In the order in which PEFT looks for them; the last two are mlx-lm's."""
 
 USUAL_WEIGHTS = frozenset((*_FULL, *ADAPTER_WEIGHTS))
 
 _FOREIGN_LORA = re.compile(
-    r"(?!.*(merged|fused))(adapters\.npz|([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt))",
+    r"(?!.*(merged|fused))([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt)",
     re.IGNORECASE,
 )
-"""Adapters of early MLX, of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
+"""Adapters of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
 
 _SUFFIXES = (".safetensors", ".bin")
 _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
@@ -309,8 +312,8 @@ class ShardedCheckpoint:
 def _open_file(source: ByteSource) -> TensorFile:
     with ExitStack() as opened:
         opened.callback(source.close)
-        form = SafetensorsFile if source.name.endswith(".safetensors") else BinFile
-        file: TensorFile = form(source)
+        forms = {"safetensors": SafetensorsFile, "npz": NpzFile}
+        file: TensorFile = forms.get(source.name.rpartition(".")[2], BinFile)(source)
         opened.pop_all()
     return file
 
@@ -329,7 +332,7 @@ def foreign_lora(name: str) -> ModelError:
     if name.rpartition("/")[2].startswith("pytorch_lora_weights"):
         line = "a LoRA of a diffusion pipeline (diffusers), not of a language model"
     elif name.endswith(".npz"):
-        line = "an adapter of MLX in NumPy's format; save it as adapters.safetensors"
+        line = "not the name of MLX's adapters; if it is one, rename it to adapters.npz"
     else:
         line = "an adapter in a form other than PEFT's; save it as adapter_model.safetensors"
     return ModelError("unsupported-adapter", f"{name}: {line}")

@@ -322,7 +322,7 @@ def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
     assert ".git" not in line
 
 
-FOREIGN = ["pytorch_lora_weights.safetensors", "adapters.npz", "lora_rank8.safetensors"]
+FOREIGN = ["pytorch_lora_weights.safetensors", "lora.npz", "lora_rank8.safetensors"]
 
 
 def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
