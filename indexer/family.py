@@ -399,7 +399,7 @@ def _named(claims: Sequence[str]) -> str:
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
-Format = Literal["safetensors", "bin", "gguf", "none", "unknown"]
+Format = Literal["safetensors", "bin", "gguf", "npz", "none", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +455,8 @@ def kind_of(member: Member) -> Kind:
     if member.is_adapter:
         return "adapter"
     declared = (member.config or {}).get("quantization_config")
-    if isinstance(declared, Mapping) and is_eight_bit(declared):
+    is_declared = isinstance(declared, Mapping) and is_eight_bit(declared)
+    if is_declared or format_of(member) == "gguf":
         return "quantized"
     if member.hub is not None and member.hub.kind in ("quantized", "other"):
         return "quantized" if member.hub.kind == "quantized" else "other"
@@ -468,9 +469,10 @@ def format_of(member: Member) -> Format:
     if names is None:
         return "unknown"
     chosen = choose_weights(names, adapter=member.is_adapter)
-    if chosen is not None:
-        return "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
-    return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
+    if chosen is None:
+        return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
+    form: Format = "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
+    return {".gguf": "gguf", ".npz": "npz"}.get(Path(chosen).suffix, form)  # type: ignore[return-value]
 
 
 def file_names(member: Member) -> Collection[str] | None:
@@ -701,6 +703,7 @@ def _describe(member: Member) -> Member:
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [name for name in names if _is_weight(name, adapter=adapter)]
+    weights = weights or [*filter(None, [choose_weights(names, adapter=adapter)])]
     record = replace(
         record,
         signature=files.signature(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,16 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import Entry, content_of, read_directory, require_checksum
-from .files import Buffer, ByteSource, RowBlock, TensorFile, TensorRef, decode, read_together
+from .files import (
+    Buffer,
+    ByteSource,
+    RowBlock,
+    TensorFile,
+    TensorRef,
+    count_elements,
+    decode,
+    read_together,
+)
 
 LONGEST_HEAD = 16 << 10
 """Bytes of an entry that hold its local header and the array's; MLX's are some 200."""
@@ -99,8 +107,9 @@ def _array(name: str, entry: Entry, head: memoryview, file: str) -> _Array:
         raise ModelError("bad-header", f"{what} is no array of NumPy") from err
     if dtype.hasobject:
         raise ModelError("unsafe-pickle", f"{what} holds Python objects")
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or stream.tell() + n_bytes != entry.size:
+    n_elements = count_elements(shape) if min(shape, default=0) >= 0 else None
+    n_bytes = (n_elements or 0) * dtype.itemsize
+    if n_elements is None or stream.tell() + n_bytes != entry.size:
         raise ModelError("bad-offsets", f"{what} has a shape that does not fit its size")
     ref = TensorRef(
         name=name.removesuffix(".npy"),

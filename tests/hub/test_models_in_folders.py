@@ -2,6 +2,9 @@
 
 import json
 
+import torch
+from gguf_files import convert, make_model
+
 import deltadex as dx
 from deltadex.indexer.hub import HubModel, describe, run_session
 
@@ -92,3 +95,23 @@ def test_each_adapter_of_a_repository_belongs_to_the_base_that_its_own_config_na
         ("other-base", "names base 'org/elsewhere'")
     ]
     assert added["skipped_models"][0]["code"] == "other-base"
+
+
+def test_of_the_ggufs_of_a_repository_the_one_that_can_be_read_is(family, tmp_path):
+    model = make_model("llama")
+    model.save_pretrained(tmp_path / "base")
+    family.add("org/llama", {p.name: p.read_bytes() for p in (tmp_path / "base").iterdir()})
+    noise = torch.Generator().manual_seed(0)
+    for tensor in model.parameters():
+        tensor.data += 0.01 * torch.randn(tensor.shape, generator=noise)
+    q8 = convert("llama", model.state_dict(), tmp_path / "m").read_bytes()
+    copies = {"m.Q4_K_M.gguf": b"GGUF", "m.Q8_0.gguf": q8}
+    family.add("org/GGUF", copies, parents=("org/llama",), relation="quantized")
+    family.add("org/Q4", {"m.Q4_K_M.gguf": b"GGUF"}, parents=("org/llama",), relation="quantized")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index("org/llama", hub=True).to_json()
+
+    assert report["indexed"] == 1
+    assert report["bytes_read"] < 1.5 * len(q8) + 2 * model.num_parameters() * 4
+    assert [(r["model"], r["code"]) for r in report["skipped_models"]] == [("org/Q4", "quantized")]
