@@ -75,7 +75,7 @@ _DECODER = {
 _GEMMA = {name: new for name, new in _DECODER.items() if "norm" not in name}
 """Their norms are stored with one added, and have other names."""
 
-_NAMES: Mapping[str, Mapping[str, str]] = {
+NAMES: Mapping[str, Mapping[str, str]] = {
     "llama": _DECODER,
     "qwen2": _DECODER,
     "qwen3": _DECODER,
@@ -269,7 +269,7 @@ def _renamed(file: GgufFile) -> Checkpoint:
     if file.settings.get("general.type", "model") != "model":
         line = "a LoRA or another addition in GGUF; save the adapter in PEFT's form"
         raise ModelError("unsupported-adapter", f"{what}{line}")
-    names = _NAMES.get(str(architecture))
+    names = NAMES.get(str(architecture))
     if names is None:
         line = f"GGUF of the architecture {shown(str(architecture))}, whose names are not mapped"
         raise ModelError("quantized", f"{what}weights are stored as {line}")

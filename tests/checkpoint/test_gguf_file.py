@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import RowBlock, open_local
+from deltadex.indexer.checkpoint.gguf_file import NAMES
 
 
 def rounded(array, kind=Q8):
@@ -87,6 +88,20 @@ def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
     assert (report["indexed"], refused) == (6, [("copy", "no-update")])
     assert near == ["m0", "m1", "m2"]
     assert any("dequantised from GGUF (Q8_0)" in note for note in notes)
+
+
+@pytest.mark.parametrize("architecture", NAMES)
+def test_names_are_those_of_the_gguf_package(architecture):
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], 2)
+    ours = dict(NAMES[architecture])
+    block = ours.pop("blk")
+    known = 0
+    for part, name in ours.items():
+        for place, full in ((part, name), (f"blk.1.{part}", f"{block}.1.{name}")):
+            theirs = names.get_name(f"{full}.weight", try_suffixes=(".weight",))
+            assert theirs in (f"{place}.weight", None), full
+            known += theirs is not None
+    assert known >= 7
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
