@@ -312,10 +312,11 @@ def _head_size(file: GgufFile, ref: TensorRef, part: str, architecture: str) -> 
     heads = file.settings.get("llama.attention.head_count")
     if part == "attn_k":
         heads = file.settings.get("llama.attention.head_count_kv", heads)
-    if type(heads) is not int or heads < 1 or ref.shape[0] % (2 * heads):
+    rows = ref.shape[0] if ref.shape else 1
+    if type(heads) is not int or heads < 1 or rows % (2 * heads) or not rows:
         line = f"{ref.file}: its heads are not counted so that {shown(ref.name)} can be read"
         raise ModelError("bad-header", line)
-    return ref.shape[0] // heads
+    return rows // heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +369,8 @@ class _Stored:
     def _in_order(self, values: torch.Tensor) -> torch.Tensor:
         if not self.head:
             return values
-        pairs = values.reshape(-1, self.head // 2, 2, *values.shape[1:])
+        n_heads = len(values) // self.head
+        pairs = values.reshape(n_heads, self.head // 2, 2, *values.shape[1:])
         return pairs.transpose(1, 2).reshape(values.shape)
 
 

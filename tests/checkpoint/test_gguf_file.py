@@ -134,7 +134,7 @@ def pack(form, *values):
 
 
 MANY = b"\xff" * 8
-HEADS, VALUES = b"head_count", b"attn_v.weight"
+HEADS, QUERIES, VALUES = b"head_count", b"attn_q.weight", b"attn_v.weight"
 CUTS = {
     "empty": ("truncated", lambda c: b""),
     "magic": ("bad-header", lambda c: b"GGML" + c[4:]),
@@ -159,6 +159,7 @@ EDITS = {
     "size": ("truncated", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 64, 1 << 40)),
     "sizes": ("bad-offsets", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 0, 1 << 63)),
     "overlap": ("bad-offsets", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 64, 99)),
+    "no rows": ("bad-header", QUERIES + pack("IQQ", 2, 64, 64), QUERIES + pack("IQQ", 2, 64, 0)),
     "dimensions": ("bad-header", VALUES + pack("I", 2), VALUES + pack("I", 1 << 31)),
 }
 
