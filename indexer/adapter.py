@@ -42,6 +42,9 @@ FACTOR = re.compile(
 )
 """A part of a name that says which factor the tensor is."""
 
+_JOINED = re.compile(r"\b(glora_[A-E]|psoft_R)\.(X[du]?|zeros|vector_[ab])$")
+"""Factors that are modules of their own."""
+
 SPELLINGS = {"lora_down": "lora_A", "lora_up": "lora_B"}
 """The same factors as kohya's scripts call them."""
 
@@ -84,7 +87,7 @@ class TensorName:
 
 
 def parse_name(name: str) -> TensorName:
-    parts = WRAPPER_PREFIX.sub("", name).split(".")
+    parts = _JOINED.sub(r"\1_\2", WRAPPER_PREFIX.sub("", name)).split(".")
     wrapped = "base_layer" in parts
     for index in reversed(range(len(parts))):
         part = parts[index]
@@ -605,7 +608,7 @@ def build_other(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConf
         parts = {kind: tensors.read(name) for kind, name in names.items()}
         try:
             change = method.change(base, parts, Settings(config.stated))
-        except (RuntimeError, IndexError, ValueError) as err:
+        except (RuntimeError, IndexError, ValueError, KeyError) as err:
             line = f"module {module!r}: its {family} tensors do not fit one another, or the base's"
             raise ModelError("shape-mismatch", f"{line} {tuple(base.shape)}") from err
         if change.shape != base.shape:

@@ -24,9 +24,9 @@ _REFUSED_FOR = {
     "it adds learned inputs or states and leaves the weights alone": (
         "ADAPTION_PROMPT CARTRIDGE CPT MULTITASK_PROMPT_TUNING P_TUNING PREFIX_TUNING PROMPT_TUNING"
     ),
-    "its update is a product with W that deltadex does not compute": "DEFT GLORA OSF PEANUT PSOFT",
+    "its update is a product with W that deltadex does not compute": "DEFT OSF PEANUT",
     "its update is rebuilt from seeds or indices that are not all stored": (
-        "FROD TINYLORA UNILORA WAVEFT"
+        "FROD TINYLORA UNILORA"
     ),
     "its factors have a structure that deltadex does not compute": "ADAMSS SHADOW SUPERTUNING",
     "it changes norms, biases or activations, not layer matrices": "BEFT LN_TUNING",

@@ -64,13 +64,15 @@ def oft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
 
 
 def boft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
-    """diag(s)·W·Rᵀ − W; of butterfly factors the first, which is block-diagonal."""
-    blocks = parts["boft_R"]
-    if len(blocks) != 1:
-        line = f"BOFT with {len(blocks)} butterfly factors; one is computed"
-        raise ModelError("unsupported-adapter", line)
-    turns = _cayley(0.5 * (blocks[0] - blocks[0].mT))
-    return _turn_columns(weight, turns) * parts["boft_s"] - weight
+    """diag(s)·W·Rᵀ − W, R a product of butterfly factors: each is block-diagonal once the halves of
+    blocks are in another order."""
+    moved, width = weight, weight.shape[1]
+    for level, block in enumerate(parts["boft_R"]):
+        turns = _cayley(0.5 * (block - block.mT))
+        halves = torch.arange(width).view(-1, 2**level, 2, block.shape[-1] // 2)
+        order = halves.transpose(1, 2).flatten() if level else torch.arange(width)
+        moved = _turn_columns(moved[:, order.argsort()], turns)[:, order]
+    return moved * parts["boft_s"] - weight
 
 
 def _cayley(skew: torch.Tensor) -> torch.Tensor:
@@ -206,16 +208,22 @@ def gralora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Ten
 
 
 def vblora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
-    """B·A, made of vectors of a bank that all modules share."""
+    """B·A, made of vectors of a bank that all modules share; which, and how much of each, follows
+    from logits, or is stored for the largest ones, less the last share."""
     n_chosen = settings.of("topk", int)
 
-    def mixed(logits: torch.Tensor) -> torch.Tensor:
-        best, indices = logits.topk(n_chosen, dim=-1)
-        vectors = parts["vblora_vector_bank"][indices]
-        return (best.softmax(dim=-1).unsqueeze(-1) * vectors).sum(-2)
+    def mixed(side: str) -> torch.Tensor:
+        logits = parts.get(f"vblora_logits_{side}")
+        if logits is None:
+            first = parts[f"vblora_logits_{side}_topk_weights"]
+            shares = torch.cat((first, 1 - first.sum(-1, keepdim=True)), dim=-1)
+            indices = parts[f"vblora_logits_{side}_topk_indices"].long()
+        else:
+            best, indices = logits.topk(n_chosen, dim=-1)
+            shares = best.softmax(dim=-1)
+        return (shares.unsqueeze(-1) * parts["vblora_vector_bank"][indices]).sum(-2)
 
-    b = mixed(parts["vblora_logits_B"]).transpose(1, 2).flatten(0, 1)
-    return b @ mixed(parts["vblora_logits_A"]).flatten(1)
+    return mixed("B").transpose(1, 2).flatten(0, 1) @ mixed("A").flatten(1)
 
 
 def pvera(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -224,6 +232,72 @@ def pvera(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
     d, a, b = parts["pvera_lambda_d"], parts["pvera_A"], parts["pvera_B"][:out]
     a = d[: len(d) // 2, None] * a[: len(a) // 2, :width]
     return (parts["pvera_lambda_b"][:, None] * b) @ a
+
+
+def glora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
+    """W∘A + B, each a product of factors, a number for each row, one number, or nothing."""
+
+    def path(name: str) -> torch.Tensor:
+        if f"{name}_Xd" in parts:
+            left, right = parts[f"{name}_Xd"], parts[f"{name}_Xu"]
+            if (len(left), right.shape[1]) != weight.shape:
+                raise ValueError
+            return left @ right
+        return parts.get(f"{name}_X", torch.zeros(()))
+
+    return weight * path("glora_A") + path("glora_B")
+
+
+def psoft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
+    """The first singular triplets of W, turned against one another, less themselves."""
+    if settings.get("psoft_svd") != "full":
+        line = "PSOFT on a random projection of W (psoft_svd), which is not stored"
+        raise ModelError("unsupported-adapter", line)
+    turn, rank = parts["psoft_R"], settings.of("r", int)
+    if rank > min(weight.shape):
+        raise ValueError
+    if settings.of("psoft_orth", bool):
+        skew = torch.zeros(rank, rank)
+        skew[*torch.triu_indices(rank, rank, 1)] = turn
+        turn = _psoft_turn(skew - skew.T, settings)
+    turn = parts.get("psoft_R_vector_b", torch.ones(rank))[:, None] * turn
+    turn = turn * parts.get("psoft_R_vector_a", torch.ones(rank))
+    u, sigma, v = torch.linalg.svd(weight, full_matrices=False)
+    left, right, sigma = u[:, :rank], v[:rank], sigma[:rank]
+    if settings.get("ab_svd_init") == "pissa_init":
+        left, sigma, right = left * sigma.sqrt(), sigma.sqrt(), right
+        return left @ (turn - torch.eye(rank)) * sigma @ right
+    return left * sigma @ (turn - torch.eye(rank)) @ right
+
+
+def _psoft_turn(skew: torch.Tensor, settings: Settings) -> torch.Tensor:
+    if not settings.of("use_cayley_neumann", bool):
+        return _cayley(-skew)
+    norm = torch.linalg.matrix_norm(skew)
+    if settings.get("cayley_neumann_eps") is not None:
+        longest = settings.of("cayley_neumann_eps", float)
+        skew = skew * (longest / norm) if norm > longest else skew
+    return _neumann(skew, settings.of("num_cayley_neumann_terms", int))
+
+
+def waveft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
+    """Some wavelet coefficients, whose places follow from a seed, transformed back (Haar)."""
+    (out, width), spectrum = weight.shape, parts["waveft_spectrum"]
+    seed = torch.Generator().manual_seed(settings.of("random_loc_seed", int))
+    chosen = torch.randperm(weight.numel(), generator=seed)[: len(spectrum)]
+    dense = torch.zeros(out + out % 2, width + width % 2)
+    dense[chosen // width, chosen % width] = spectrum
+    if settings.of("use_idwt", bool):
+        if settings.get("wavelet_family") != "db1":
+            line = "WaveFT with another wavelet than Haar's (db1), which is not computed"
+            raise ModelError("unsupported-adapter", line)
+        (a, h), (v, d) = ((half.chunk(2, 1)) for half in dense.chunk(2))
+        rows = [
+            torch.stack((a + h + v + d, a + h - v - d), dim=-1).flatten(1),
+            torch.stack((a - h + v - d, a - h - v + d), dim=-1).flatten(1),
+        ]
+        dense = torch.stack(rows, dim=1).flatten(0, 1) / 2
+    return dense[:out, :width] * settings.of("scaling", float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +328,19 @@ METHODS = {
     "gralora": Method(
         gralora, ("gralora_A", "gralora_B"), (), ("gralora_A_general", "gralora_B_general")
     ),
-    "vblora": Method(vblora, ("vblora_logits_A", "vblora_logits_B"), ("vblora_vector_bank",)),
+    "vblora": Method(
+        vblora,
+        (),
+        ("vblora_vector_bank",),
+        tuple(
+            f"vblora_logits_{s}{e}" for s in "AB" for e in ("", "_topk_weights", "_topk_indices")
+        ),
+    ),
+    "glora": Method(
+        glora, (), (), tuple(f"glora_{p}_{x}" for p in "ABCDE" for x in ("X", "Xd", "Xu", "zeros"))
+    ),
+    "psoft": Method(psoft, ("psoft_R",), (), ("psoft_R_vector_a", "psoft_R_vector_b")),
+    "waveft": Method(waveft, ("waveft_spectrum",)),
     "pvera": Method(pvera, ("pvera_lambda_b", "pvera_lambda_d"), ("pvera_A", "pvera_B")),
 }
 """By the name that `peft_type` has in lower case, with which each factor's name begins."""

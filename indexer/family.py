@@ -225,8 +225,12 @@ def same_base(claim: str, base: str) -> bool:
     claimed, wanted = BaseName.of(claim), BaseName.of(base)
     if claimed.fits(wanted) or _untuned(claimed).fits(wanted):
         return True
-    is_path = not HUB_ID.match(claim) or claim.startswith((".", "/"))
-    return is_path and claimed.fits(_untuned(wanted))
+    return not is_hub_id(claim) and claimed.fits(_untuned(wanted))
+
+
+def is_hub_id(claim: str) -> bool:
+    """Whether a name may be a Hub id, and is no path on somebody's disk."""
+    return HUB_ID.match(claim) is not None and not claim.startswith((".", "/"))
 
 
 def _untuned(name: BaseName) -> BaseName:
@@ -326,11 +330,12 @@ class Member:
         return read_tokenizer(lambda file: self.content(file, session, max_bytes=LARGEST_TOKENIZER))
 
     def with_config(self, session: HubSession | None = None) -> Member:
-        """The member with its config, and the base that it names where the Hub's description has
-        none; a Hub model's is fetched only when it is to be read."""
+        """The member with its config; of a Hub model it is fetched only when it is to be read. The
+        base that an adapter's names counts where the Hub's description has none, or where that is
+        of several models or bases."""
         model = self.hub
         name = "adapter_config.json" if self.is_adapter else "config.json"
-        if model is None or (model.files is not None and name not in model.files):
+        if model is None or self.config or (model.files is not None and name not in model.files):
             return self
         try:
             stated = read_json(read_small_file(model, name, session=session), name=name)
@@ -338,25 +343,32 @@ class Member:
             if err.code == "not-found":
                 return self
             raise
-        config, claims = peft_config(stated) if self.is_adapter else stated, self.claims
-        if self.is_adapter and not claims:
-            claims = distinct_texts([config.get("base_model_name_or_path")])
-        return replace(self, config=config, claims=claims)
+        if not self.is_adapter:
+            return replace(self, config=stated)
+        config = peft_config(stated)
+        own = distinct_texts([config.get("base_model_name_or_path")])
+        of_several = model.folder != "" or len(model.base_models) > 1
+        if own and (not self.claims or (of_several and is_hub_id(own[0]))):
+            record = replace(self.record, base_raw=own[0])
+            return replace(self, config=config, claims=own, record=record)
+        return replace(self, config=config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The base as members may refer to it."""
+    """The base as members may refer to it; `kin`: ids of its family on the Hub, one of which an
+    adapter may name."""
 
     names: tuple[str, ...]
     folder: Path | None = None
     config: Config | None = None
+    kin: frozenset[str] = frozenset()
 
     def named_in(self, claims: Iterable[str]) -> bool:
         return any(self._means(claim) for claim in claims)
 
     def _means(self, claim: str) -> bool:
-        if self.folder is not None and resolved(claim) == self.folder:
+        if claim in self.kin or (self.folder is not None and resolved(claim) == self.folder):
             return True
         return any(same_base(claim, name) for name in self.names)
 
@@ -387,7 +399,7 @@ def _named(claims: Sequence[str]) -> str:
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
-Format = Literal["safetensors", "bin", "gguf", "none", "unknown"]
+Format = Literal["safetensors", "bin", "gguf", "npz", "none", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,7 +455,8 @@ def kind_of(member: Member) -> Kind:
     if member.is_adapter:
         return "adapter"
     declared = (member.config or {}).get("quantization_config")
-    if isinstance(declared, Mapping) and is_eight_bit(declared):
+    is_declared = isinstance(declared, Mapping) and is_eight_bit(declared)
+    if is_declared or format_of(member) == "gguf":
         return "quantized"
     if member.hub is not None and member.hub.kind in ("quantized", "other"):
         return "quantized" if member.hub.kind == "quantized" else "other"
@@ -456,9 +469,10 @@ def format_of(member: Member) -> Format:
     if names is None:
         return "unknown"
     chosen = choose_weights(names, adapter=member.is_adapter)
-    if chosen is not None:
-        return "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
-    return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
+    if chosen is None:
+        return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
+    form: Format = "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
+    return {".gguf": "gguf", ".npz": "npz"}.get(Path(chosen).suffix, form)  # type: ignore[return-value]
 
 
 def file_names(member: Member) -> Collection[str] | None:
@@ -656,7 +670,11 @@ def find_member(model: str, base: str, *, id: str | None = None) -> Member:
         described = describe(model)
     except ModelError as err:
         return Member(record=ModelRecord(id=model, base=base, source="hub"), refusal=err)
-    return member_of(described, base, claims=described.base_models)
+    member = member_of(described, base, claims=described.base_models)
+    try:  # what the repository names may be the base of another folder's model
+        return member.with_config() if member.is_adapter and described.folder else member
+    except ModelError as err:
+        return replace(member, refusal=err)
 
 
 def _path_id(path: str) -> str:
@@ -685,6 +703,7 @@ def _describe(member: Member) -> Member:
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [name for name in names if _is_weight(name, adapter=adapter)]
+    weights = weights or [*filter(None, [choose_weights(names, adapter=adapter)])]
     record = replace(
         record,
         signature=files.signature(),

@@ -54,6 +54,7 @@ from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_b
 from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
+from .rounding import CANDIDATES
 from .run import ListingProgress, Progress, Report, index_members, share_of
 
 log = logging.getLogger(__name__)
@@ -227,6 +228,7 @@ def index_family(
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
         raise SourceError(nothing_found(options, base, walk, catalog))
+    wanted = replace(wanted, kin=frozenset(m.hub.id for m in members if options.hub and m.hub))
     matches = labels.match(members, of_some=options.only is not None) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
@@ -259,6 +261,7 @@ def index_family(
         verify=options.verify,
         footprints=options.footprints,
         lexicon=_lexicon(catalog, base, options, run_base),
+        originals=_originals(catalog, base, members),
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -272,6 +275,22 @@ def index_family(
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def _originals(catalog: Catalog, base: Base, members: Sequence[Member]) -> list[Member]:
+    """The base, this run's full models and the catalog's, as far as they are on disk; none where no
+    model on disk is refused as quantised."""
+    local = [m for m in members if m.folder is not None and not m.is_adapter]
+    if not any(m.refusal is not None and m.refusal.code == "quantized" for m in local):
+        return []
+    places = {base.name: str(base.folder)} if base.folder else {}
+    for id, row in catalog.known(base.name).items():
+        if row.status == "indexed" and row.source != "hub" and len(places) < CANDIDATES:
+            places[id] = row.source
+    known = (find_member(place, base.name, id=id) for id, place in places.items())
+    fresh = (m for m in local if m.record.id not in places)
+    found = (m for m in (*known, *fresh) if m.refusal is None and not m.is_adapter)
+    return list(islice(found, CANDIDATES))
 
 
 def _lexicon(

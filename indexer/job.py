@@ -24,7 +24,7 @@ from .base import Base, BaseWeights
 from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan, RowBlock, TensorRef
 from .delta import Delta, DenseDelta, LowRankDelta, ScratchPool, flaw_of, frobenius
 from .embedding import find_embedding
-from .family import Wanted
+from .family import Member, Wanted
 from .fingerprint import Layout
 from .hub import HubSession
 from .lexicon import LexiconOnce
@@ -366,7 +366,8 @@ class Job:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
     of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
     whole files also under a budget, and those again that were not verified; `footprints`: whether
-    input embeddings are read; `lexicon`: the words to which updates answer."""
+    input embeddings are read; `lexicon`: the words to which updates answer; `originals`: models on
+    disk of which others may be roundings."""
 
     base: Base
     wanted: Wanted
@@ -379,6 +380,7 @@ class Job:
     verify: bool = False
     footprints: bool = False
     lexicon: LexiconOnce = field(default_factory=LexiconOnce)
+    originals: Sequence[Member] = ()
     scratch: ScratchPool = field(default_factory=ScratchPool)
     meter: Meter = field(default_factory=Meter)
 

@@ -52,6 +52,7 @@ from .hub import HubSession, HubWeights, LocalBudget, RequestKind, is_repo_id
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
+from .rounding import original_of
 from .untrusted_text import shown
 from .updates import collect_adapter, collect_full
 from .weight_samples import form_of, layer_matrices
@@ -277,6 +278,8 @@ def _read(
         is_free = member.hub is None or checkpoint is not None or member.may_tell_words
         if job.footprints and is_free and code in READABLE_EMBEDDING and not member.is_adapter:
             checkpoint, footprint = _footprint_alone(member, checkpoint, job)
+        if code == "quantized" and (original := original_of(member, job.originals)):
+            reason = f"{reason}; {original}"
         total = checkpoint.bytes_total if checkpoint else member.record.bytes_total
         return Refused(
             model=replace(member.record, bytes_total=total),
@@ -530,7 +533,9 @@ def _settings_stay(member: Member, commit: str, session: HubSession) -> bool:
     assert model is not None
     commits = (model, replace(model, sha=commit, files=None))
     try:
-        now, then = (replace(member, hub=each).with_config(session).config for each in commits)
+        now, then = (
+            replace(member, hub=each, config=None).with_config(session).config for each in commits
+        )
     except ModelError:
         return False
     return now == then or (then is None and not member.is_adapter)

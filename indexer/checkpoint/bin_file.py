@@ -145,7 +145,7 @@ class _SeekableSource(io.RawIOBase):
 
 
 def read_directory(source: ByteSource) -> dict[str, Entry]:
-    """The archive's entries by name, from its directory alone; of torch's zip form or refused."""
+    """The archive's entries by name, from its directory alone; not compressed, or refused."""
     name, file = source.name, _SeekableSource(source)
     try:
         if not zipfile.is_zipfile(file):
@@ -161,8 +161,9 @@ def read_directory(source: ByteSource) -> dict[str, Entry]:
         line = "a TorchScript program, not a state dict; save model.state_dict()"
         raise ModelError("unsafe-pickle", f"{name}: {line}")
     if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-        line = "compressed inside; write it again with torch.save"
-        raise ModelError("bad-header", f"{name}: {line}")
+        raise ModelError("bad-header", f"{name}: compressed inside; save it again uncompressed")
+    if len({info.filename for info in infos}) < len(infos):
+        raise ModelError("duplicate-tensor", f"{name}: the archive lists a name twice")
     infos.sort(key=lambda info: info.header_offset)
     bounds = [0, *(info.header_offset for info in infos), directory_start, source.size]
     if bounds != sorted(bounds):
@@ -188,6 +189,8 @@ def _not_an_archive(start: bytes, name: str) -> ModelError:
     if start == LFS_POINTER:
         line = "a Git LFS pointer, not the weights; run `git lfs pull`"
         return ModelError("bad-header", f"{name}: {line}")
+    if name.endswith(".npz"):
+        return ModelError("bad-header", f"{name}: not a zip archive; save it as safetensors")
     line = "not torch's zip form, and nothing else is unpickled; save it as safetensors"
     return ModelError("legacy-pickle", f"{name}: {line}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,8 +21,12 @@ EIGHT_BITS = {
 _SCALES = ("_scale_inv", "_scale")
 """Endings of the scales of FP8 and of compressed-tensors' integers; bitsandbytes has `SCB`."""
 
-_BLOCK = 128
-"""Rows and columns of a block where the config does not say them, as DeepSeek has them."""
+_POWERS = ("U8", "F8_E8M0")
+"""Types of scales that are powers of two, as in MXFP8: an exponent plus 127; 255 is no number."""
+
+_BLOCKS = ((128, 128),)
+_BLOCKS_OF_POWERS = ((1, 32), *_BLOCKS)
+"""Rows and columns of a block where the config does not say them: OCP's MX, and DeepSeek's."""
 
 FP8_ROUNDING = 2.0**-4 / 3**0.5 * 0.735
 """As `RELATIVE_ROUNDING`: three stored bits of a significand."""
@@ -44,7 +48,8 @@ def dequantised(
             if scaled is not None:
                 derived[name] = scaled.derived()
                 used |= {name, scaled.scales, f"{name.removesuffix('weight')}weight_format"}
-                schemes.add(EIGHT_BITS[ref.dtype])
+                is_mx = checkpoint.tensors[scaled.scales].dtype in _POWERS
+                schemes.add("MXFP8" if is_mx else EIGHT_BITS[ref.dtype])
         elif is_base and name.endswith("_blocks") and ref.dtype == "U8" and len(ref.shape) == 4:
             stem = name.removesuffix("_blocks")
             if f"{stem}_scales" in checkpoint.tensors:
@@ -64,8 +69,8 @@ def is_eight_bit(declared: Mapping[str, object]) -> bool:
     if method.startswith("bitsandbytes") or not method:
         return declared.get("load_in_8bit") is True and declared.get("load_in_4bit") is not True
     if method == "compressed-tensors":
-        return declared.get("format") in ("float-quantized", "int-quantized")
-    return method in ("fp8", "fbgemm_fp8")
+        return declared.get("format") in ("float-quantized", "int-quantized", "mxfp8-quantized")
+    return method in ("fp8", "fbgemm_fp8", "mxfp8") or declared.get("quant_algo") == "MXFP8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,10 @@ class _Scaled:
 
     def _scales(self, stored: Checkpoint) -> torch.Tensor:
         """(…, block rows, block columns)"""
-        scales = stored.read(self.scales).float() / self.divisor
+        scales = stored.read(self.scales)
+        if scales.dtype == torch.uint8:
+            scales = scales.view(torch.float8_e8m0fnu)
+        scales = scales.float() / self.divisor
         if scales.dim() < 2:
             return scales.reshape(-1, 1)
         return scales
@@ -131,7 +139,11 @@ def _scaled(checkpoint: Checkpoint, name: str, config: Config | None) -> _Scaled
         divisor = 1.0
     if not scales or f"{name}_zero_point" in checkpoint.tensors:
         return None
-    block = _block(ref.shape, checkpoint.tensors[scales].shape, config)
+    is_power = checkpoint.tensors[scales].dtype in _POWERS
+    if is_power and ref.dtype == "I8":  # pairs of four bits
+        return None
+    blocks = _BLOCKS_OF_POWERS if is_power else _BLOCKS
+    block = _block(ref.shape, checkpoint.tensors[scales].shape, config, blocks)
     form = f"{stem}weight_format"
     if block is None:
         return None
@@ -141,26 +153,28 @@ def _scaled(checkpoint: Checkpoint, name: str, config: Config | None) -> _Scaled
 
 
 def _block(
-    shape: tuple[int, ...], scales: tuple[int, ...], config: Config | None
+    shape: tuple[int, ...],
+    scales: tuple[int, ...],
+    config: Config | None,
+    usual: Sequence[tuple[int, int]],
 ) -> tuple[int, int] | None:
-    """Rows and columns that a scale is of; None where the shapes do not fit."""
-    height, width = shape[-2:]
+    """Rows and columns that a scale is of, as the config says them or as is `usual`; None where the
+    shapes do not fit."""
     grid = scales[-2:] if len(scales) > 1 else (math.prod(scales), 1)
-    if len(scales) > 1 and scales[:-2] != shape[:-2]:
-        return None
-    if len(scales) < 2 and len(shape) > 2:
+    if scales[:-2] != shape[:-2]:
         return None
     declared = (config or {}).get("quantization_config")
     stated = declared.get("weight_block_size") if isinstance(declared, Mapping) else None
-    block = tuple(stated) if isinstance(stated, list) and len(stated) == 2 else (_BLOCK, _BLOCK)
-    sizes = [
-        {1: size, size: 1}.get(n, b)
-        for n, size, b in zip(grid, (height, width), block, strict=True)
-    ]
-    if not all(type(size) is int and size > 0 for size in sizes):
-        return None
-    fits = all(-(-size // b) == n for size, b, n in zip((height, width), sizes, grid, strict=True))
-    return (sizes[0], sizes[1]) if fits else None
+    if isinstance(stated, list) and len(stated) == 2:
+        if not all(type(size) is int and size > 0 for size in stated):
+            return None
+        usual = [(stated[0], stated[1])]
+    for block in usual:
+        sides = list(zip(shape[-2:], grid, block, strict=True))
+        height, width = ({1: size, size: 1}.get(n, b) for size, n, b in sides)
+        if all(-(-size // b) == n for (size, n, _), b in zip(sides, (height, width), strict=True)):
+            return height, width
+    return None
 
 
 def _fp4(blocks: str, scales: str, shape: tuple[int, ...]) -> Derived:

@@ -252,7 +252,7 @@ class LocalFile:
 
 
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
-_SIGNED = (".safetensors", ".bin", ".json", ".gguf")
+_SIGNED = (".safetensors", ".bin", ".json", ".gguf", ".npz")
 """Endings of the files whose change makes a model another one."""
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -764,7 +764,7 @@ def _tensor_ref(name: str, entry: object, number: int, file: str, data_start: in
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         line = f"entry {number} of the header has no proper pair of offsets"
         raise ModelError("bad-offsets", f"{file}: {line}")
-    n_bits, n_elements = 8 * (offsets[1] - offsets[0]), _n_elements(shape)
+    n_bits, n_elements = 8 * (offsets[1] - offsets[0]), count_elements(shape)
     element_bits = _bits(dtype)
     if n_elements is None or (element_bits and n_elements * element_bits != n_bits):
         line = f"entry {number} of the header has a shape that does not fit its offsets"
@@ -799,7 +799,8 @@ def _sizes(values: object) -> tuple[int, ...] | None:
     return None
 
 
-def _n_elements(shape: tuple[int, ...]) -> int | None:
+def count_elements(shape: tuple[int, ...]) -> int | None:
+    """How many elements a tensor of this shape has; None where torch can have no such tensor."""
     if len(shape) > MAX_DIMS:
         return None
     extent = math.prod(max(size, 1) for size in shape)

@@ -30,6 +30,8 @@ from .files import (
     TensorRef,
     read_json,
 )
+from .gguf_file import open_gguf
+from .npz_file import NpzFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ _MARKS = (
 
 _SPELLED_AS_DECLARED = (
     "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs "
-    "hqq metal modelopt mxfp8 nvfp4 quanto quark sinq spqr torchao vptq"
+    "hqq metal modelopt nvfp4 quanto quark sinq spqr torchao vptq"
 )
 
 _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
@@ -83,6 +85,12 @@ _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
 """By `quant_method`; a reason shows no other value of it."""
 
 _GGUF = re.compile(r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?\.gguf$", re.IGNORECASE)
+
+_GGUF_READ = ("F32", "BF16", "F16", "Q8_0")
+"""Forms whose file is read, the best first."""
+
+_GGUF_PART = re.compile(r"mmproj|-\d{5}-of-\d{5}", re.IGNORECASE)
+"""A vision projector, or one of several files."""
 
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
@@ -100,9 +108,22 @@ def quantization(
     if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
         return None
     forms = {match[1] or "" for name in names if (match := _GGUF.search(name))}
-    if not forms:
+    if not forms or readable_gguf(names) is not None:
         return None
     return f"GGUF ({forms.pop().upper()})" if len(forms) == 1 and all(forms) else "GGUF"
+
+
+def readable_gguf(names: Iterable[str]) -> str | None:
+    """The `.gguf` at the top of a model's files that is read: of several by the form in its name;
+    one whose name has none is opened to see."""
+    found = [(name, m[1]) for name in sorted(names) if (m := _GGUF.search(name))]
+    whole = {
+        (form or "").upper(): name
+        for name, form in found
+        if "/" not in name and not _GGUF_PART.search(name)
+    }
+    unnamed = whole.get("") if len(found) == 1 else None
+    return next((whole[form] for form in _GGUF_READ if form in whole), unnamed)
 
 
 def _declared_scheme(config: Config | None) -> str | None:
@@ -128,16 +149,18 @@ _FULL = (
 )
 """In the order in which transformers looks for them."""
 
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-"""In the order in which PEFT looks for them; the last is mlx-lm's."""
+ADAPTER_WEIGHTS = (
+    "adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors", "adapters.npz"
+)  # fmt: skip
+"""In the order in which PEFT looks for them; the last two are mlx-lm's."""
 
 USUAL_WEIGHTS = frozenset((*_FULL, *ADAPTER_WEIGHTS))
 
 _FOREIGN_LORA = re.compile(
-    r"(?!.*(merged|fused))(adapters\.npz|([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt))",
+    r"(?!.*(merged|fused))([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt)",
     re.IGNORECASE,
 )
-"""Adapters of early MLX, of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
+"""Adapters of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
 
 _SUFFIXES = (".safetensors", ".bin")
 _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
@@ -155,11 +178,13 @@ class ModelFiles(Protocol):
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     """The weight file at the top of a model's files, or the index of its shards; None if unclear.
     safetensors before `.bin`, one file before shards; where a full checkpoint has none of the usual
-    names, its only safetensors file."""
+    names, its only safetensors file, else its GGUF."""
     usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
     others = _other_weights(name for name in names if "/" not in name)
+    if not others:
+        return readable_gguf(names)
     return others[0] if len(others) == 1 and not _SHARD.search(others[0]) else None
 
 
@@ -173,6 +198,8 @@ def is_adapter(names: Collection[str]) -> bool:
 
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:
     """The checkpoint in a weight file, or in the shards that an index file names."""
+    if name.endswith(".gguf"):
+        return open_gguf(files.source(name))
     if not name.endswith(".json"):
         return _open_file(files.source(name))
     index = files.content(name)
@@ -309,8 +336,8 @@ class ShardedCheckpoint:
 def _open_file(source: ByteSource) -> TensorFile:
     with ExitStack() as opened:
         opened.callback(source.close)
-        form = SafetensorsFile if source.name.endswith(".safetensors") else BinFile
-        file: TensorFile = form(source)
+        forms = {"safetensors": SafetensorsFile, "npz": NpzFile}
+        file: TensorFile = forms.get(source.name.rpartition(".")[2], BinFile)(source)
         opened.pop_all()
     return file
 
@@ -329,7 +356,7 @@ def foreign_lora(name: str) -> ModelError:
     if name.rpartition("/")[2].startswith("pytorch_lora_weights"):
         line = "a LoRA of a diffusion pipeline (diffusers), not of a language model"
     elif name.endswith(".npz"):
-        line = "an adapter of MLX in NumPy's format; save it as adapters.safetensors"
+        line = "not the name of MLX's adapters; if it is one, rename it to adapters.npz"
     else:
         line = "an adapter in a form other than PEFT's; save it as adapter_model.safetensors"
     return ModelError("unsupported-adapter", f"{name}: {line}")

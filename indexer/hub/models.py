@@ -340,11 +340,12 @@ def _quantised_as(model: HubModel) -> str | None:
     packed = _packed_type(model.dtypes)
     if scheme is not None:
         return scheme
-    if packed in EIGHT_BITS:
-        return None  # scales beside them decide
+    chosen = choose_weights(model.files or (), adapter=False)
+    if packed in EIGHT_BITS or (chosen or "").endswith(".gguf"):
+        return None  # scales beside them decide, or the file's own types
     if model.kind == "quantized":
         return "a quantised copy of its base"
-    if model.dtypes or choose_weights(model.files or (), adapter=False) is not None:
+    if model.dtypes or chosen is not None:
         return packed
     return next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
 

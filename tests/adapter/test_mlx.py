@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -15,7 +16,7 @@ from deltadex.indexer.family import find_member
 FORMS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b", "lora_magnitude_vector": "m"}
 
 
-def as_mlx(folder, peft_folder, *, dora=False):
+def as_mlx(folder, peft_folder, *, dora=False, npz=False):
     """The file that mlx-lm's `save_adapter` would write of the same factors."""
     folder.mkdir(parents=True)
     tensors = {}
@@ -23,7 +24,10 @@ def as_mlx(folder, peft_folder, *, dora=False):
         stem, form = next((name.split(f".{f}")[0], FORMS[f]) for f in FORMS if f".{f}" in name)
         turned = tensor if form == "m" else tensor.T.contiguous()
         tensors[f"{stem.removeprefix('base_model.model.')}.{form}"] = turned
-    save_file(tensors, folder / "adapters.safetensors")
+    if npz:
+        np.savez(folder / "adapters.npz", **{name: t.numpy() for name, t in tensors.items()})
+    else:
+        save_file(tensors, folder / "adapters.safetensors")
     config = {
         "model": "mlx-community/tiny-llama-4bit",
         "fine_tune_type": "dora" if dora else "lora",
@@ -33,8 +37,8 @@ def as_mlx(folder, peft_folder, *, dora=False):
     (folder / "adapter_config.json").write_text(json.dumps(config))
 
 
-@pytest.mark.parametrize("dora", [False, True])
-def test_an_adapter_of_mlx_is_that_of_peft_with_its_factors_turned(tmp_path, dora):
+@pytest.mark.parametrize(("dora", "npz"), [(False, False), (True, False), (False, True)])
+def test_an_adapter_of_mlx_is_that_of_peft_with_its_factors_turned(tmp_path, dora, npz):
     model = make_model("llama")
     model.save_pretrained(tmp_path / "tiny-llama")
     settings = peft.LoraConfig(r=4, lora_alpha=8, use_dora=dora, target_modules=["q_proj"])
@@ -44,7 +48,7 @@ def test_an_adapter_of_mlx_is_that_of_peft_with_its_factors_turned(tmp_path, dor
         if "lora_B" in name:
             parameter.data = 0.02 * torch.randn_like(parameter)
     tuned.save_pretrained(tmp_path / "models" / "peft")
-    as_mlx(tmp_path / "models" / "mlx", tmp_path / "models" / "peft", dora=dora)
+    as_mlx(tmp_path / "models" / "mlx", tmp_path / "models" / "peft", dora=dora, npz=npz)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(tmp_path / "tiny-llama"), tmp_path / "models").to_json()

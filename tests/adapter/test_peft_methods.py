@@ -57,6 +57,32 @@ CASES = {
         "VBLORA",
         peft.VBLoRAConfig(target_modules=T, r=2, vector_length=4, num_vectors=6, topk=2),
     ),
+    "vblora-topk": (
+        "VBLORA",
+        peft.VBLoRAConfig(
+            target_modules=T,
+            r=2,
+            vector_length=4,
+            num_vectors=6,
+            topk=2,
+            save_only_topk_weights=True,
+        ),
+    ),
+    "glora": ("GLORA", peft.GloraConfig(target_modules=T, r=2)),
+    "glora-rows": ("GLORA", peft.GloraConfig(target_modules=T, config_A_B="vector")),
+    "glora-number": ("GLORA", peft.GloraConfig(target_modules=T, config_A_B="constant")),
+    "psoft": ("PSOFT", peft.PsoftConfig(target_modules=T, r=4)),
+    "psoft-pissa": ("PSOFT", peft.PsoftConfig(target_modules=T, r=4, ab_svd_init="pissa_init")),
+    "psoft-series": (
+        "PSOFT",
+        peft.PsoftConfig(target_modules=T, r=4, use_cayley_neumann=True, cayley_neumann_eps=0.1),
+    ),
+    "psoft-free": (
+        "PSOFT",
+        peft.PsoftConfig(target_modules=T, r=4, psoft_orth=False, psoft_mag_a=False),
+    ),
+    "waveft": ("WAVEFT", peft.WaveFTConfig(target_modules=T, n_frequency=20)),
+    "waveft-sparse": ("WAVEFT", peft.WaveFTConfig(target_modules=T, n_frequency=9, use_idwt=False)),
     "pvera": ("PVERA", peft.PveraConfig(target_modules=T, r=2)),
 }
 ELSEWHERE = {"LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3"}
@@ -83,6 +109,39 @@ GPT2 = {
         target_modules=["c_attn"], r=2, vector_length=4, num_vectors=6, topk=2
     ),
 }
+
+
+@pytest.mark.parametrize("factors", [2, 3])
+def test_butterfly_factors_are_multiplied_as_on_a_processor_that_has_the_kernel(
+    factors, tmp_path, monkeypatch
+):
+    class Blocks:
+        @staticmethod
+        def apply(stacked):
+            return torch.stack([torch.block_diag(*blocks) for blocks in stacked])
+
+    monkeypatch.setattr("peft.tuners.boft.layer.get_fbd_cuda", lambda: True)
+    monkeypatch.setattr("peft.tuners.boft.layer.FastBlockDiag", Blocks)
+    config = peft.BOFTConfig(
+        target_modules=["q_proj"], boft_block_size=4, boft_n_butterfly_factor=factors
+    )
+
+    merged = make_adapter("llama", config, tmp_path)
+
+    assert_same_updates(read_folder(tmp_path), merged, tolerance=2e-5)
+    assert len(merged.updates) == 2
+
+
+@pytest.mark.parametrize(
+    ("case", "change"), [("psoft", {"psoft_svd": "lowrank"}), ("waveft", {"wavelet_family": "db4"})]
+)
+def test_a_form_of_a_method_that_is_not_computed_is_refused(case, change, tmp_path):
+    make_adapter("llama", CASES[case][1], tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    adapter = read_adapter(MemoryCheckpoint(tensors), CASES[case][1].to_dict() | change)
+
+    with pytest.raises(ModelError, match=r"^unsupported-adapter: "):
+        adapter.delta(next(iter(adapter.modules)), torch.ones(16, 16))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -145,6 +204,7 @@ def test_bone_is_what_miss_was_called(tmp_path):
         ("road-1", {"variant": "road_3"}, "bad-config"),
         ("road-1", {"group_size": 6}, "shape-mismatch"),
         ("vblora", {"topk": 99}, "shape-mismatch"),
+        ("psoft", {"r": 1 << 30}, "shape-mismatch"),
     ],
 )
 def test_settings_that_a_formula_cannot_do_without_are_named(case, change, code, tmp_path):

@@ -91,6 +91,22 @@ def test_blocks_of_fp8_are_multiplied_with_their_scale(tmp_path, block, config):
     assert error == pytest.approx(float((read - weight).norm() / weight.norm()), rel=0.15)
 
 
+@pytest.mark.parametrize("block", [(1, 32), (128, 128)])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e8m0fnu])
+def test_scales_that_are_powers_of_two_are_those_of_transformers(tmp_path, block, dtype):
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    generator = torch.Generator().manual_seed(0)
+    stored = torch.randn(256, 256, generator=generator).to(torch.float8_e4m3fn)
+    grid = 256 // block[0], 256 // block[1]
+    scales = torch.randint(110, 130, grid, generator=generator, dtype=torch.uint8).view(dtype)
+    checkpoint = opened(tmp_path, {f"{Q}.weight": stored, f"{Q}.weight_scale": scales})
+
+    expected = Fp8Dequantize(None)._dequantize_one(stored, scales, torch.float32)
+    assert torch.equal(checkpoint.read(f"{Q}.weight"), expected)
+    assert "MXFP8" in checkpoint.note
+
+
 @pytest.mark.parametrize("scale", [torch.tensor(0.5), torch.tensor([0.5]), torch.full((6, 1), 0.5)])
 def test_a_scale_of_a_tensor_or_of_each_row_counts_as_well(tmp_path, scale):
     stored = torch.randn(6, 4).to(torch.float8_e4m3fn)
@@ -112,6 +128,10 @@ def test_a_scale_of_a_tensor_or_of_each_row_counts_as_well(tmp_path, scale):
         {
             f"{Q}.weight": torch.ones(300, 4).to(torch.float8_e4m3fn),
             f"{Q}.weight_scale_inv": torch.ones(2, 1),
+        },
+        {
+            f"{Q}.weight": torch.ones(64, 64, dtype=torch.int8),
+            f"{Q}.weight_scale": torch.full((64, 2), 127, dtype=torch.uint8),
         },
     ],
 )
@@ -143,6 +163,11 @@ def in_eight_bits(tensors, scheme):
     for name, t in tensors.items():
         if ".layer." not in name or t.dim() != 2:
             stored[name] = t
+        elif scheme == "mxfp8":
+            scales = (t.unfold(1, 32, 32).abs().amax(2) / 448).log2().ceil()
+            values = t / scales.exp2().repeat_interleave(32, 1)
+            stored[name] = values.to(torch.float8_e4m3fn)
+            stored[f"{name}_scale"] = (scales + 127).to(torch.uint8)
         elif scheme == "int8":
             stored[name], stored[name.replace("weight", "SCB")] = int8(t)
         else:
@@ -153,6 +178,7 @@ def in_eight_bits(tensors, scheme):
 DECLARED = {
     "int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
     "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "mxfp8": {"quant_method": "mxfp8"},
 }
 
 

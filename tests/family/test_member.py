@@ -173,7 +173,7 @@ def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept(dow
 
 def test_local_members_are_selected_by_their_files(tmp_path):
     models = make_family(tmp_path)
-    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.gguf")
+    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.Q4_K_M.gguf")
     (models / "a-0" / "config.json").unlink()
 
     members = list(folder_members(models, "base", leave_out=None))
@@ -322,7 +322,7 @@ def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
     assert ".git" not in line
 
 
-FOREIGN = ["pytorch_lora_weights.safetensors", "adapters.npz", "lora_rank8.safetensors"]
+FOREIGN = ["pytorch_lora_weights.safetensors", "lora.npz", "lora_rank8.safetensors"]
 
 
 def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):

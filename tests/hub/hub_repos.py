@@ -5,6 +5,7 @@ import io
 import json
 import os
 
+import numpy as np
 import torch
 from safetensors.torch import save
 
@@ -39,6 +40,16 @@ def bert_like(*, layers=4, width=96, vocabulary=12000):
 def to_bin(value):
     file = io.BytesIO()
     torch.save(value, file)
+    return file.getvalue()
+
+
+def to_npz(tensors):
+    file = io.BytesIO()
+    arrays = {
+        name: t.view(torch.int16).numpy().view("V2") if t.dtype == torch.bfloat16 else t.numpy()
+        for name, t in tensors.items()
+    }
+    np.savez(file, **arrays)
     return file.getvalue()
 
 

@@ -235,7 +235,7 @@ REFUSED = [
     (model("checkpoint-5/model.safetensors"), "no-weights"),
     (model("a.safetensors", "b.safetensors"), "no-weights"),
     (model("pytorch_lora_weights.safetensors"), "unsupported-adapter"),
-    (model("config.json", "adapters.npz"), "unsupported-adapter"),
+    (model("config.json", "lora.npz"), "unsupported-adapter"),
     (model("lora_rank4.safetensors", "lora_rank16.safetensors"), "unsupported-adapter"),
 ]
 WORTH_A_TRY = [

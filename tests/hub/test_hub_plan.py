@@ -24,7 +24,7 @@ HUB = ("org/base", "--hub")
 @pytest.fixture(scope="module")
 def family(family_of_module):
     hub, base = family_of_module, ("org/base",)
-    hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
+    hub.add("org/gguf", {"m.Q4_K_M.gguf": b""}, parents=base, relation="quantized", downloads=5)
     types = {"parameters": {"I32": 7, "F16": 3}}
     hub.add("org/awq", awq_files(hub), parents=base, tags=["awq"], safetensors=types)
     hub.add("org/empty", {"README.md": b""}, parents=base)

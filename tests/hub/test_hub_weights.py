@@ -11,7 +11,7 @@ import pytest
 import torch
 from factories import make_checkpoint
 from fault_family import PATIENCE, family_hub
-from hub_repos import ODD, assert_same, bert_like, put_in_cache, sharded, to_bin
+from hub_repos import ODD, assert_same, bert_like, put_in_cache, sharded, to_bin, to_npz
 from hub_standin import Fault
 from safetensors.torch import save
 
@@ -59,6 +59,7 @@ def read_ahead(monkeypatch, **sizes):
         sharded(ODD, "bin"),
         {"adapter_model.safetensors": save(ODD), "adapter_config.json": b"{}"},
         {"adapter_model.bin": to_bin(ODD), "adapter_config.json": b"{}"},
+        {"adapters.npz": to_npz(ODD)},
     ],
     ids=lambda files: next(iter(files)),
 )
@@ -66,7 +67,7 @@ def test_every_form_gives_every_tensor(hub, session, files):
     checkpoint = open_repo(hub, session, files)
 
     assert_same(checkpoint, ODD)
-    sizes = [len(c) for n, c in files.items() if n.endswith((".safetensors", ".bin"))]
+    sizes = [len(c) for n, c in files.items() if n.endswith((".safetensors", ".bin", ".npz"))]
     assert checkpoint.bytes_total == sum(sizes)
 
 

@@ -1,5 +1,10 @@
 """Several models of one repository are members of their own, as they are in a folder."""
 
+import json
+
+import torch
+from gguf_files import convert, make_model
+
 import deltadex as dx
 from deltadex.indexer.hub import HubModel, describe, run_session
 
@@ -55,3 +60,58 @@ def test_a_family_on_the_hub_has_the_adapters_of_its_repositories(family, tmp_pa
     assert {rows[id]["run"] for id in several} == {"org/several"}
     assert near["cosine"] > 0.9999
     assert describe("org/several:final/adapter", session=run_session()).kind == "adapter"
+
+
+def test_each_adapter_of_a_repository_belongs_to_the_base_that_its_own_config_names(
+    family, tmp_path
+):
+    files = family.repos["org/adapter"].files
+    bases = {
+        "ours": "org/base",
+        "below": "org/child",
+        "theirs": "org/elsewhere",
+        "local": "/tmp/x/other",
+    }
+    moved = {}
+    for folder, base in bases.items():
+        settings = json.loads(files["adapter_config.json"]) | {"base_model_name_or_path": base}
+        moved |= {f"{folder}/{name}": content for name, content in files.items()}
+        moved[f"{folder}/adapter_config.json"] = json.dumps(settings).encode()
+    family.add("org/mixed", moved, parents=("org/base", "org/elsewhere"), relation="adapter")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index("org/base", hub=True).to_json()
+        rows = db.models()
+        added = db.add("org/mixed:theirs", base="org/base").to_json()
+
+    mixed = {
+        row["model"].partition(":")[2]: row["base_raw"]
+        for row in rows
+        if row["model"].startswith("org/mixed") and row["status"] == "indexed"
+    }
+    assert mixed == {"ours": "org/base", "below": "org/child", "local": "org/base"}
+    refused = [r for r in report["skipped_models"] if r["model"] == "org/mixed:theirs"]
+    assert [(r["code"], r["reason"]) for r in refused] == [
+        ("other-base", "names base 'org/elsewhere'")
+    ]
+    assert added["skipped_models"][0]["code"] == "other-base"
+
+
+def test_of_the_ggufs_of_a_repository_the_one_that_can_be_read_is(family, tmp_path):
+    model = make_model("llama")
+    model.save_pretrained(tmp_path / "base")
+    family.add("org/llama", {p.name: p.read_bytes() for p in (tmp_path / "base").iterdir()})
+    noise = torch.Generator().manual_seed(0)
+    for tensor in model.parameters():
+        tensor.data += 0.01 * torch.randn(tensor.shape, generator=noise)
+    q8 = convert("llama", model.state_dict(), tmp_path / "m").read_bytes()
+    copies = {"m.Q4_K_M.gguf": b"GGUF", "m.Q8_0.gguf": q8}
+    family.add("org/GGUF", copies, parents=("org/llama",), relation="quantized")
+    family.add("org/Q4", {"m.Q4_K_M.gguf": b"GGUF"}, parents=("org/llama",), relation="quantized")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index("org/llama", hub=True).to_json()
+
+    assert report["indexed"] == 1
+    assert report["bytes_read"] < 1.5 * len(q8) + 2 * model.num_parameters() * 4
+    assert [(r["model"], r["code"]) for r in report["skipped_models"]] == [("org/Q4", "quantized")]

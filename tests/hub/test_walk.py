@@ -88,7 +88,7 @@ def test_cycles_and_models_that_name_themselves_end(hub, session):
 
 def test_children_of_quantised_copies_are_not_requested(hub, session):
     hub.add("org/base", WEIGHTS)
-    hub.add("org/q4", {"m.gguf": b""}, parents=("org/base",), relation="quantized")
+    hub.add("org/q4", {"m.Q4_K_M.gguf": b""}, parents=("org/base",), relation="quantized")
     hub.add("org/below-q4", WEIGHTS, parents=("org/q4",))
 
     assert walk("org/base", session) == ["org/q4"]

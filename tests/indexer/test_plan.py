@@ -31,7 +31,7 @@ from deltadex.indexer.plan import (
 def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("family")
     models = make_family(folder)
-    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.gguf")
+    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.Q4_K_M.gguf")
     return folder
 
 

@@ -1,0 +1,200 @@
+"""GGUF in Q8_0 and in floats is read as the model that llama.cpp's converter was given.
+
+Names are those of the `gguf` package, blocks are its own, and what it writes is read by
+transformers, too.
+"""
+
+import json
+import struct
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+from gguf_files import MODELS, Q8, convert, make_model
+from safetensors.torch import save_file
+
+import deltadex as dx
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import RowBlock, open_local
+from deltadex.indexer.checkpoint.gguf_file import NAMES
+
+
+def rounded(array, kind=Q8):
+    return torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(array, kind), kind))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_matrix_is_that_of_the_converted_model_rounded(name, tmp_path):
+    tensors = make_model(name).state_dict()
+    convert(name, tensors, tmp_path / "model-Q8_0.gguf")
+
+    checkpoint = open_local(tmp_path)
+
+    layers = {n for n, t in tensors.items() if t.dim() == 2 and "position" not in n}
+    assert layers <= set(checkpoint.tensors) <= set(tensors)
+    for old in layers:
+        is_turned = name == "gpt2" and ".c_" in old
+        array = tensors[old].T if is_turned else tensors[old]
+        expected = rounded(np.ascontiguousarray(array.numpy()))
+        read = checkpoint.read(old)
+        assert torch.equal(read, expected.T if is_turned else expected), old
+        ((_, rows),) = checkpoint.stream_rows([RowBlock(old, 1, min(27, len(read)))])
+        assert torch.equal(rows, read[1:27])
+        error = float((read - tensors[old]).norm() / tensors[old].norm())
+        assert checkpoint.relative_error(old, read) == pytest.approx(error, rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+def test_a_file_is_read_as_transformers_reads_it(name, tmp_path):
+    convert(name, make_model(name).state_dict(), tmp_path / "model-Q8_0.gguf")
+
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="model-Q8_0.gguf", dtype=torch.float32
+    ).state_dict()
+    checkpoint = open_local(tmp_path)
+
+    assert all(torch.equal(checkpoint.read(n), theirs[n]) for n in checkpoint.tensors)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
+    make_model(name).save_pretrained(tmp_path / "base")
+    base = make_model(name).state_dict()
+    models = tmp_path / "models"
+    for seed in range(3):
+        torch.manual_seed(10 + seed)
+        tuned = {n: t + 0.2 * t.std() * torch.randn_like(t) for n, t in base.items() if t.dim() > 1}
+        tuned = {n: t.clone() for n, t in (base | tuned).items()}
+        for folder in (f"m{seed}", f"q{seed}"):
+            (models / folder).mkdir(parents=True)
+        save_file(tuned, models / f"m{seed}" / "model.safetensors")
+        config = (tmp_path / "base" / "config.json").read_text()
+        (models / f"m{seed}" / "config.json").write_text(config)
+        convert(name, tuned, models / f"q{seed}" / "tuned.Q8_0.gguf")
+    (models / "copy").mkdir()
+    convert(name, base, models / "copy" / "base-Q8_0.gguf")
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(str(tmp_path / "base"), models).to_json()
+        near = [
+            db.find_similar(f"q{seed}", k=1).to_json()["neighbours"][0]["model"]
+            for seed in range(3)
+        ]
+        notes = db.show("q0").to_json()["notes"]
+
+    refused = [(r["model"], r["code"]) for r in report["failed"] + report["skipped_models"]]
+    assert (report["indexed"], refused) == (6, [("copy", "no-update")])
+    assert near == ["m0", "m1", "m2"]
+    assert any("dequantised from GGUF (Q8_0)" in note for note in notes)
+
+
+@pytest.mark.parametrize("architecture", NAMES)
+def test_names_are_those_of_the_gguf_package(architecture):
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], 2)
+    ours = dict(NAMES[architecture])
+    block = ours.pop("blk")
+    known = 0
+    for part, name in ours.items():
+        for place, full in ((part, name), (f"blk.1.{part}", f"{block}.1.{name}")):
+            theirs = names.get_name(f"{full}.weight", try_suffixes=(".weight",))
+            assert theirs in (f"{place}.weight", None), full
+            known += theirs is not None
+    assert known >= 7
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_floats_are_read_as_they_are_stored(kind, tmp_path):
+    tensors = make_model("llama").state_dict()
+    kind = gguf.GGMLQuantizationType[kind]
+    convert("llama", tensors, tmp_path / f"model-{kind.name}.gguf", kind)
+
+    checkpoint = open_local(tmp_path)
+
+    name = "model.layers.1.self_attn.q_proj.weight"
+    assert torch.equal(checkpoint.read(name).float(), rounded(tensors[name].numpy(), kind))
+    assert checkpoint.tensors[name].dtype == kind.name
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q6_K", "Q4_K"])
+def test_other_types_are_refused_by_their_name(kind, tmp_path):
+    path = convert("llama", make_model("llama").state_dict(), tmp_path / "model.gguf")
+    content = path.read_bytes()
+    number = struct.pack("<I", gguf.GGMLQuantizationType[kind])
+    at = content.index(b"blk.0.attn_q.weight") + len(b"blk.0.attn_q.weight") + 4 + 16
+    path.write_bytes(content[:at] + number + content[at + 4 :])
+
+    with pytest.raises(ModelError, match=rf"^quantized: model\.gguf: .*GGUF \({kind}\)"):
+        open_local(tmp_path)
+
+
+def pack(form, *values):
+    return struct.pack(f"<{form}", *values)
+
+
+MANY = b"\xff" * 8
+HEADS, QUERIES, VALUES = b"head_count", b"attn_q.weight", b"attn_v.weight"
+CUTS = {
+    "empty": ("truncated", lambda c: b""),
+    "magic": ("bad-header", lambda c: b"GGML" + c[4:]),
+    "lfs": ("bad-header", lambda c: b"version https://git-lfs.github.com/spec/v1\n"),
+    "version": ("bad-header", lambda c: c[:4] + struct.pack(">I", 3) + c[8:]),
+    "tensors": ("bad-header", lambda c: c[:8] + MANY + c[16:]),
+    "settings": ("bad-header", lambda c: c[:16] + MANY + c[24:]),
+    "header": ("truncated", lambda c: c[:300]),
+    "name": ("truncated", lambda c: c[:24] + MANY + c[32:]),
+    "data": ("truncated", lambda c: c[:-4000]),
+}
+EDITS = {
+    "list": ("bad-header", pack("IQ", 8, 64), pack("I", 8) + MANY),
+    "numbers": ("truncated", pack("IQ", 8, 64), pack("I", 4) + MANY),
+    "type": ("bad-header", HEADS + pack("I", 4), HEADS + pack("I", 99)),
+    "heads": ("bad-header", HEADS + pack("II", 4, 4), HEADS + pack("II", 4, 7)),
+    "no heads": ("bad-header", HEADS + pack("II", 4, 4), HEADS + pack("II", 4, 0)),
+    "architecture": ("quantized", pack("Q", 5) + b"llama", pack("Q", 5) + b"other"),
+    "unmapped": ("quantized", b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"),
+    "twice": ("duplicate-tensor", b"blk.0.attn_q.weight", b"blk.1.attn_q.weight"),
+    "rows": ("bad-offsets", VALUES + pack("IQ", 2, 64), VALUES + pack("IQ", 2, 63)),
+    "size": ("truncated", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 64, 1 << 40)),
+    "sizes": ("bad-offsets", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 0, 1 << 63)),
+    "overlap": ("bad-offsets", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 64, 99)),
+    "no rows": ("bad-header", QUERIES + pack("IQQ", 2, 64, 64), QUERIES + pack("IQQ", 2, 64, 0)),
+    "dimensions": ("bad-header", VALUES + pack("I", 2), VALUES + pack("I", 1 << 31)),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    return convert("llama", make_model("llama").state_dict(), path).read_bytes()
+
+
+@pytest.mark.parametrize("fault", [*CUTS, *EDITS])
+def test_a_damaged_or_hostile_file_is_refused_with_its_reason(fault, good, tmp_path):
+    if fault in CUTS:
+        code, cut = CUTS[fault]
+        content = cut(good)
+    else:
+        code, old, new = EDITS[fault]
+        assert old in good
+        content = good.replace(old, new, 1)
+    (tmp_path / "model.gguf").write_bytes(content)
+
+    with pytest.raises(ModelError, match=rf"^{code}: model\.gguf"):
+        open_local(tmp_path)
+
+
+def test_a_scale_that_is_no_number_is_refused(good, tmp_path):
+    make_model("llama").save_pretrained(tmp_path / "base")
+    (tmp_path / "m").mkdir()
+    path = tmp_path / "m" / "model.gguf"
+    path.write_bytes(good)
+    at = open_local(path.parent).tensors["model.layers.0.self_attn.v_proj.weight"].start
+    path.write_bytes(good[:at] + b"\xff\x7f" + good[at + 2 :])
+    (tmp_path / "m" / "config.json").write_text(json.dumps({"model_type": "llama"}))
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        (row,) = db.index(str(tmp_path / "base"), tmp_path / "m").to_json()["failed"]
+
+    assert row["code"] == "non-finite"

@@ -1,0 +1,135 @@
+"""A refused copy in four bits is said to be a rounding of the model that it was made of."""
+
+import json
+
+import pytest
+import torch
+from factories import finetune, make_bert, make_checkpoint
+from safetensors.torch import save_file
+
+import deltadex as dx
+
+NF4 = torch.tensor(
+    [
+        *(-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.09105004, 0.0),
+        *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
+    ]
+)
+"""QLoRA's appendix E; the numbers that bitsandbytes stores."""
+
+DYNAMIC = torch.linspace(-1, 1, 256)
+"""Levels of nested scales; bitsandbytes stores its own beside them."""
+
+
+def in_nf4(name, weight, *, nested):
+    """A weight as `Params4bit` saves it."""
+    blocks = weight.to(torch.bfloat16).float().view(-1, 64)
+    largest = blocks.abs().amax(1)
+    codes = (blocks / largest[:, None])[..., None].sub(NF4).abs().argmin(-1).flatten().byte()
+    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [*weight.shape]}
+    parts = {"absmax": largest, "quant_map": NF4.clone()}
+    if nested:
+        offset = float(largest.mean())
+        centred = torch.nn.functional.pad(largest - offset, (0, -len(largest) % 256)).view(-1, 256)
+        tops = centred.abs().amax(1)
+        shares = (centred / tops[:, None]).flatten()[: len(largest)]
+        state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset}
+        parts["absmax"] = shares[:, None].sub(DYNAMIC).abs().argmin(-1).byte()
+        parts |= {"nested_absmax": tops, "nested_quant_map": DYNAMIC.clone()}
+    text = torch.frombuffer(bytearray(json.dumps(state).encode()), dtype=torch.uint8)
+    parts["quant_state.bitsandbytes__nf4"] = text
+    packed = (codes[::2] << 4 | codes[1::2]).view(-1, 1)
+    return {name: packed} | {f"{name}.{part}": tensor for part, tensor in parts.items()}
+
+
+def in_gptq(name, weight, *, version, n_bits=4, group=32):
+    """A weight as GPTQModel packs it; its rounding errors are larger than the nearest's."""
+    stem, (height, width) = name.removesuffix(".weight"), weight.shape
+    levels, per_int = 2**n_bits - 1, 32 // n_bits
+    groups = torch.arange(width) // group
+    split = weight.view(height, -1, group)
+    low, high = split.amin(2), split.amax(2)
+    scales = (high - low) / levels
+    zeros = (-low / scales).round()
+    noise = 0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(77))
+    codes = (weight / scales[:, groups] + zeros[:, groups] + noise).round().clamp(0, levels).int()
+    shifts = torch.arange(0, 32, n_bits)
+    stored = (zeros - int(version == 1)).int() & levels
+    qzeros = (stored.T.reshape(-1, height // per_int, per_int) << shifts).sum(-1)
+    qweight = (codes.T.reshape(-1, per_int, height) << shifts[:, None]).sum(1)
+    return {
+        f"{stem}.qweight": qweight.to(torch.int32),
+        f"{stem}.qzeros": qzeros.to(torch.int32),
+        f"{stem}.scales": scales.T.half(),
+        f"{stem}.g_idx": groups.int(),
+    }
+
+
+FORMS = {
+    "nf4": (
+        lambda name, w: in_nf4(name, w, nested=False),
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        "a rounding of ",
+    ),
+    "nf4-nested": (
+        lambda name, w: in_nf4(name, w, nested=True),
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        "a rounding of ",
+    ),
+    "gptq": (
+        lambda name, w: in_gptq(name, w, version=1),
+        {"quant_method": "gptq", "bits": 4},
+        "of the models at hand it is nearest to ",
+    ),
+    "gptq_v2": (
+        lambda name, w: in_gptq(name, w, version=2),
+        {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"},
+        "of the models at hand it is nearest to ",
+    ),
+}
+
+
+def copy_of(folder, tensors, form, config):
+    """A copy with its layer matrices in few bits."""
+    store, declared, _ = FORMS[form]
+    stored = {}
+    for name, tensor in tensors.items():
+        is_layer = ".layer." in name and tensor.dim() == 2
+        stored |= store(name, tensor.float()) if is_layer else {name: tensor}
+    folder.mkdir(parents=True)
+    save_file({n: t.contiguous() for n, t in stored.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": declared}))
+
+
+@pytest.fixture
+def family(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0, width=64)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    tuned = {f"m{seed}": finetune(base, seed=seed, scale=0.02) for seed in range(3)}
+    for name, tensors in tuned.items():
+        make_checkpoint(tmp_path / "models" / name, tensors, config=config)
+    return tmp_path, base, tuned, config
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_copy_in_four_bits_names_the_model_that_it_is_a_rounding_of(form, family):
+    folder, base, tuned, config = family
+    for name, tensors in tuned.items():
+        copy_of(folder / "models" / f"q-{name}", tensors, form, config)
+    copy_of(folder / "models" / "q-base", base, form, config)
+    other = finetune(base, seed=9, scale=0.02)
+    copy_of(folder / "later" / "q-unknown", other, form, config)
+    copy_of(folder / "later" / "again", tuned["m1"], form, config)
+
+    with dx.open(folder / "c.duckdb") as db:
+        first = db.index(str(folder / "base"), folder / "models").to_json()["skipped_models"]
+        later = db.index(str(folder / "base"), folder / "later").to_json()["skipped_models"]
+
+    said = FORMS[form][2]
+    reasons = {row["model"]: row["reason"] for row in first}
+    assert all(reasons[f"q-{name}"].endswith(f"; {said}{name}") for name in tuned), reasons
+    assert reasons["q-base"].endswith(f"; {said}{folder / 'base'}")
+    after = {row["model"]: row["reason"] for row in later}
+    assert after["again"].endswith(f"; {said}m1")
+    if form.startswith("nf4"):
+        assert ";" not in after["q-unknown"]
