@@ -156,5 +156,3 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
 
     with pytest.raises((RequestError, StoreFull), match=line):
         save(tmp_path / place)
-
-
