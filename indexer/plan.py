@@ -217,6 +217,9 @@ START_S, SLOT_S, REQUEST_S = 4.0, 0.004, 0.004
 """Processor time of a run without models, for each slot of a model, and for each request: fits of
 the measurements in docs/plan.md."""
 
+AT_MOST = 2.0
+"""Of the estimate: words of the base, and what cores that nobody else uses took at most beyond it."""
+
 ADAPTER_SLOTS = 36
 """Slots of an adapter of which nothing is known: three matrices of twelve layers."""
 
@@ -246,7 +249,8 @@ class RunHours:
 
     def to_json(self) -> dict[str, object]:
         hours: dict[str, float] = asdict(self)
-        return {**hours, "total": self.total, "binds": max(hours, key=hours.__getitem__)}
+        known = {"total": self.total, "at_most": AT_MOST * self.total}
+        return {**hours, **known, "binds": max(hours, key=hours.__getitem__)}
 
 
 Track = Callable[[Iterable[Member]], Iterable[Member]]
