@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy.stats import permutation_test, rankdata, spearmanr
+from scipy.stats import permutation_test, rankdata
 
 from ...arrays import Float64
 from ...errors import RequestError, nearest_names, offered
@@ -453,10 +453,11 @@ def correlate_columns(
 
 
 def spearman(x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> float | None:
-    """None where one side has no two different values."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return None
-    return float(spearmanr(x, y).statistic)
+    """Pearson's correlation of the ranks, exact for a perfect order; None where one side has no two
+    different values."""
+    a, b = _centred_ranks(x), _centred_ranks(y)
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size > 0 else None
 
 
 def interval(rho: float, n: int) -> tuple[float, float]:
@@ -476,7 +477,7 @@ def permutation_p(
     x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"], *, seed: int
 ) -> float:
     """Share of permutations whose |ρ| is at least as large, two-sided."""
-    a, b = (rankdata(side) - (len(side) + 1) / 2 for side in (x, y))
+    a, b = _centred_ranks(x), _centred_ranks(y)
     found = permutation_test(
         (b,),
         lambda order, axis: np.abs(order @ a),
@@ -515,3 +516,9 @@ def _correlation(
     return Correlation(
         column=column, n=n, rho=rho, low=low, high=high, p_value=p, p_holm=p_holm, verdict=verdict
     )
+
+
+def _centred_ranks(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
+    """Ranks from 1, equal values with their mean rank, minus the mean of all."""
+    ranks: Float64[np.ndarray, " n"] = rankdata(values) - (len(values) + 1) / 2
+    return ranks
