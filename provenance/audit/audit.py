@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,14 +77,8 @@ USUAL_SHARE = 0.1
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
-Thing = TypeVar("Thing")
-
-
-@runtime_checkable
-class Track(Protocol):
-    """Passes on the things that it is given, and shows how far they are."""
-
-    def __call__(self, things: Iterable[Thing], what: str) -> Iterator[Thing]: ...
+Track = Callable[..., Iterator[Any]]
+"""Passes on the things that it is given, and shows how far they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,8 +129,7 @@ class KnownBase:
     """A base that the catalog knows; `reason`: why it has no signature, where it has none."""
 
     base: str
-    registered: bool
-    models: int
+    models: int = 0
     signature: BaseSignature | None = None
     reason: str = ""
 
@@ -139,7 +138,7 @@ class KnownBase:
         return {
             "base": self.base,
             "state": "known" if self.signature else "not read",
-            "registered": self.registered,
+            "registered": self.signature is not None and self.signature.stored.registered,
             "models": self.models,
             "type": facts.get("model_type"),
             "layers": facts.get("layers"),
@@ -169,15 +168,8 @@ def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
                 if isinstance(err, ModelError) and err.code == "hub-unreachable":
                     unreachable = err.reason  # the others would wait for it as long
         models = counts.get(name, 0)
-        known.append(
-            KnownBase(
-                base=name,
-                registered=signature is not None and signature.registered,
-                models=models,
-                signature=BaseSignature(signature, models) if signature else None,
-                reason=reason,
-            )
-        )
+        own = BaseSignature(signature, models) if signature else None
+        known.append(KnownBase(base=name, models=models, signature=own, reason=reason))
     return known
 
 
@@ -189,7 +181,7 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
         signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
     except (ModelError, BaseError) as err:
         raise RequestError(f"{spelling}: {err}") from err
-    return KnownBase(base=base.name, registered=True, models=0, signature=BaseSignature(signature))
+    return KnownBase(base=base.name, signature=BaseSignature(signature))
 
 
 def _signature_of(
