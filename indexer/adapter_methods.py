@@ -264,10 +264,13 @@ def psoft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
     turn = turn * parts.get("psoft_R_vector_a", torch.ones(rank))
     u, sigma, v = torch.linalg.svd(weight, full_matrices=False)
     left, right, sigma = u[:, :rank], v[:rank], sigma[:rank]
+    change: torch.Tensor = turn - torch.eye(rank)
     if settings.get("ab_svd_init") == "pissa_init":
-        left, sigma, right = left * sigma.sqrt(), sigma.sqrt(), right
-        return left @ (turn - torch.eye(rank)) * sigma @ right
-    return left * sigma @ (turn - torch.eye(rank)) @ right
+        change = sigma.sqrt()[:, None] * change * sigma.sqrt()
+    else:
+        change = sigma[:, None] * change
+    moved: torch.Tensor = left @ change @ right
+    return moved
 
 
 def _psoft_turn(skew: torch.Tensor, settings: Settings) -> torch.Tensor:

@@ -234,7 +234,7 @@ def _unpacked(packed: torch.Tensor, n_bits: int, *, along_rows: bool) -> torch.T
     if n_bits not in (2, 4, 8):
         raise ModelError("shape-mismatch", f"{n_bits} bits do not fill 32")
     shifts = torch.arange(0, 32, n_bits)
-    parts = (packed.int()[..., None] >> shifts) & (2**n_bits - 1)
+    parts: torch.Tensor = (packed.int()[..., None] >> shifts) & (2**n_bits - 1)
     if along_rows:
         return parts.transpose(1, 2).flatten(0, 1)
     return parts.flatten(1)
