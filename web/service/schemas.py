@@ -132,7 +132,7 @@ def _in_json(kind: Any) -> Any:
     if kind is float:
         return NUMBER
     if is_dataclass(kind):
-        return _of_record(kind)
+        return _of_record(cast("Any", kind))
     if get_origin(kind) in (tuple, list):
         return _many(_in_json(get_args(kind)[0]))
     return kind
