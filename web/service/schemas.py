@@ -58,7 +58,8 @@ class Answer(BaseModel):
 TEXT: TypeAlias = str | None
 NUMBER: TypeAlias = float | None
 ROW: TypeAlias = dict[str, Any]
-ROWS, TEXTS = list[ROW], list[str]
+ROWS: TypeAlias = list[ROW]
+TEXTS: TypeAlias = list[str]
 
 DOCUMENTS: Mapping[type[Any], Mapping[str, Any]] = {
     NeighbourTable: {
@@ -114,9 +115,10 @@ def _of_table(table: type[Table]) -> Any:
 
 
 @functools.cache
-def _of_record(record: type[Any]) -> Any:
-    hints = get_type_hints(record)
-    keys = {field.name: hints[field.name] for field in fields(record)} | DIFFERENT.get(record, {})
+def _of_record(record: Any) -> Any:
+    hints: dict[str, Any] = get_type_hints(record)
+    keys = {field.name: hints[field.name] for field in fields(record)}
+    keys |= DIFFERENT.get(record, {})
     return _model(record.__name__, inspect.getdoc(record), keys)
 
 
@@ -130,7 +132,7 @@ def _in_json(kind: Any) -> Any:
     if kind is float:
         return NUMBER
     if is_dataclass(kind):
-        return _of_record(cast("type[Any]", kind))
+        return _of_record(cast("Any", kind))
     if get_origin(kind) in (tuple, list):
         return _many(_in_json(get_args(kind)[0]))
     return kind
