@@ -218,7 +218,7 @@ START_S, SLOT_S, REQUEST_S = 4.0, 0.004, 0.004
 the measurements in docs/plan.md."""
 
 AT_MOST = 2.0
-"""Of the estimate: words of the base, and what cores that nobody else uses took at most beyond it."""
+"""Of the estimate: reading words of the base, and what idle cores took beyond it."""
 
 ADAPTER_SLOTS = 36
 """Slots of an adapter of which nothing is known: three matrices of twelve layers."""

@@ -26,7 +26,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TextIO, runtime_checkable
 from uuid import uuid4
@@ -852,66 +851,118 @@ def index_members(
     workers: int,
     progress: Progress | None = None,
 ) -> Report:
-    """Fingerprint what is new among `members`, and record the outcomes as they come, each before it
-    is reported; only the calling thread writes the catalog. Up to `workers` models are at work at
-    once; on KeyboardInterrupt those are dropped, those that ended stay.
+    """Fingerprint what is new among `members`: here, into parts, or by a Ray cluster. On
+    KeyboardInterrupt the models at work are dropped; those that ended stay."""
+    if options.ray is not None:
+        return index_on_ray(members, job, catalog, options, progress)
+    if options.parts is not None:
+        return index_into_parts(members, job, catalog, options, workers, progress)
+    return index_here(members, job, catalog, options, workers, progress)
 
-    With `options.parts` alone, what is neither known nor in a part is written as parts, lease by
-    lease, and a kill loses the current lease. With `options.ray` a cluster's workers write parts,
-    those that an earlier run left are committed first, and a worker that ends costs its lease's
-    work: the same call goes on.
-    """
-    base, on_ray = job.base.name, options.ray is not None
-    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
-    known = catalog.known(base)
-    folder: PartFolder | None = None
-    if on_ray or options.parts is not None:
-        folder = PartFolder(str(options.parts or f"{catalog.path}.parts"))
-    if folder is not None and on_ray:
-        commit_parts(catalog, folder, base, known)
-    elif folder is not None:
-        known |= folder.known(base)
-    has_footprint = catalog.footprints.ids(base) if job.footprints else known
-    answered = catalog.footprints.answered(base) if job.lexicon.may_be else known
-    fresh = report.unread(members, known, options, has_footprint, answered)
-    if report.unanswered and job.lexicon.get() is not None:
-        fresh += report.unanswered
-    else:
-        for member in report.unanswered:
-            report.keep(member, known[member.record.id], has_footprint)
-    fills_catalog = folder is None or on_ray
-    if fills_catalog:
-        catalog.relabel(base, report.relabelled)
-    elif report.relabelled:
+
+def index_here(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    workers: int,
+    progress: Progress | None,
+) -> Report:
+    """Record outcomes as they come, each before it is reported; only the calling thread writes the
+    catalog. Up to `workers` models are at work at once."""
+    known = catalog.known(job.base.name)
+    report, fresh = _begun(members, job, catalog, options, known)
+    catalog.relabel(job.base.name, report.relabelled)
+    report.begin(fresh, progress, job)
+    with closing(_recorded(fresh, job, catalog, known, workers)) as outcomes:
+        for n_done, outcome in enumerate(outcomes, start=1):
+            report.add(outcome, progress)
+            if n_done % SHED_EVERY == 0:
+                catalog.shed_memory()
+    _complete(report, job, catalog)
+    return report.end(job.base.bytes_fetched)
+
+
+def index_into_parts(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    workers: int,
+    progress: Progress | None,
+) -> Report:
+    """Write what is neither known nor in a part as parts, lease by lease: a kill loses the current
+    lease. The catalog is only read."""
+    folder = PartFolder(str(options.parts))
+    known = catalog.known(job.base.name) | folder.known(job.base.name)
+    report, fresh = _begun(members, job, catalog, options, known)
+    if report.relabelled:
         log.warning(
             "%d models are read already, and their parts keep the labels that they have: "
             "give --labels again to `deltadex index` on the merged catalog",
             len(report.relabelled),
         )
-    report.begin(fresh, progress, None if on_ray else job)
-    if folder is None:
-        outcomes = _recorded(fresh, job, catalog, known, workers)
-    elif on_ray:
-        commit = partial(commit_part, catalog, known=known)
-        outcomes = _kept(_parts(fresh, job, folder, options), commit, report)
-    else:
-        parts = (read_lease(lease, job, workers) for lease in leases(fresh, job.recipes))
-        outcomes = _kept(parts, folder.write, report)
-    with closing(outcomes):
-        for n_done, outcome in enumerate(outcomes, start=1):
+    report.begin(fresh, progress, job)
+    for lease in leases(fresh, job.recipes):
+        part = read_lease(lease, job, workers)
+        folder.write(part)
+        for outcome in part.outcomes:
             report.add(outcome, progress)
-            if fills_catalog and n_done % SHED_EVERY == 0:
-                catalog.shed_memory()
-    if fills_catalog and base in catalog.bases():
-        _complete_footprints(report, job, catalog)
-        catalog.settle_copies(base)
-    if folder is not None and options.parts is None:
+    return report.end(job.base.bytes_fetched)
+
+
+def index_on_ray(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    progress: Progress | None,
+) -> Report:
+    """Commit the parts that a cluster's workers write. Those that an earlier run left are committed
+    first; a worker that ends costs its lease's work: the same call goes on."""
+    base, base_bytes = job.base.name, 0
+    folder, known = PartFolder(str(options.parts or f"{catalog.path}.parts")), catalog.known(base)
+    commit_parts(catalog, folder, base, known)
+    report, fresh = _begun(members, job, catalog, options, known)
+    catalog.relabel(base, report.relabelled)
+    report.begin(fresh, progress)
+    with closing(_parts(fresh, job, folder, options)) as parts:
+        for part in parts:
+            commit_part(catalog, part, known=known)
+            base_bytes += part.base_bytes
+            for outcome in part.outcomes:
+                report.add(outcome, progress)
+            catalog.shed_memory()
+    _complete(report, job, catalog)
+    if options.parts is None:
         folder.remove_family(base)
-    return report.end(report.base_bytes_read if on_ray else job.base.bytes_fetched)
+    return report.end(base_bytes)
 
 
-def _complete_footprints(report: Report, job: Job, catalog: Catalog) -> None:
-    """Read the footprints of models that were indexed without: embeddings alone."""
+def _begun(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    known: Mapping[str, Known],
+) -> tuple[Report, list[Member]]:
+    """A report of what is known, and the members that are to be read."""
+    base = job.base.name
+    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
+    has_footprint = catalog.footprints.ids(base) if job.footprints else known
+    answered = catalog.footprints.answered(base) if job.lexicon.may_be else known
+    fresh = report.unread(members, known, options, has_footprint, answered)
+    if report.unanswered and job.lexicon.get() is not None:
+        return report, fresh + report.unanswered
+    for member in report.unanswered:
+        report.keep(member, known[member.record.id], has_footprint)
+    return report, fresh
+
+
+def _complete(report: Report, job: Job, catalog: Catalog) -> None:
+    """Read the footprints of models that were indexed without, embeddings alone; settle copies."""
+    if job.base.name not in catalog.bases():
+        return
     if report.lacking:
         log.info("reading the embeddings of %d models that are indexed", len(report.lacking))
     with single_torch_thread():
@@ -923,15 +974,7 @@ def _complete_footprints(report: Report, job: Job, catalog: Catalog) -> None:
             if checkpoint is not None:
                 report.bytes_read += checkpoint.bytes_read
                 checkpoint.close()
-
-
-def _kept(
-    parts: Iterable[Part], keep: Callable[[Part], object], report: Report
-) -> Generator[Outcome, None, None]:
-    for part in parts:
-        keep(part)
-        report.base_bytes_read += part.base_bytes
-        yield from part.outcomes
+    catalog.settle_copies(job.base.name)
 
 
 def _recorded(
@@ -991,7 +1034,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 
 def _parts(
     members: Sequence[Member], job: Job, folder: PartFolder, options: IndexOptions
-) -> Iterator[Part]:
+) -> Generator[Part, None, None]:
     """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
     refused = [member for member in members if member.refusal is not None]
     for lease in leases(refused, job.recipes):

@@ -985,7 +985,8 @@ def show_plan(document: Document) -> None:
     _show_requests(document["requests"])
     hours, disk = document["hours"], document["disk"]
     _say(
-        f"time: {duration(3600 * hours['total'])} to {duration(3600 * hours['at_most'])} with {hours['workers']} "
+        f"time: {duration(3600 * hours['total'])} to {duration(3600 * hours['at_most'])} with "
+        f"{hours['workers']} "
         f"worker{'s' * (hours['workers'] != 1)} at "
         f"{hours['bandwidth_bits_per_s'] / 1e6:,.0f} Mbit/s each; {hours['binds']} decides"
     )
