@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .client import connect
     from .database import Database, Table, doctor, open
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = ["Database", "Table", "__version__", "connect", "doctor", "errors", "open"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from . import __version__
 from .commands import COMMANDS, GROUPS
 from .commands.command_line import EXIT_NOTHING_DONE, KEPT
 from .errors import DeltadexError, RequestError
-from .terminal.text import plain, write_every_character, write_no_more
+from .terminal.text import plain, size, write_every_character, write_no_more
 
 EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
 """Exit codes of a process that SIGINT, SIGPIPE or SIGTERM ends."""
@@ -32,8 +33,17 @@ UNFINISHED = "What was not finished is not saved; run the same command again."
 OF_PATHS = ("home directory", "Symlink loop")
 """In a `RuntimeError` that is no defect: Python's words."""
 
-OF_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "can't start new thread")
-"""In an error that is no defect: words of the system, of torch, C++ and Python."""
+OF_MEMORY = (
+    *("failed to map segment", "cannot allocate memory", "can't allocate memory"),
+    *("out of memory", "bad_alloc", "can't start new thread"),
+)
+"""In an error that is no defect: words of the loader and the system, of torch, C++ and Python."""
+
+WITHOUT_MEMORY = "not enough memory"
+
+LONGEST_STOP_S = 30
+"""Below a limit of memory, what does not act on a signal by then is killed: OpenBLAS may ask for
+memory again and again while it is loaded."""
 
 SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
 """GNU's OpenMP, LLVM's and Intel's, and OpenBLAS read these when they are loaded. On cores that are
@@ -84,6 +94,9 @@ class Boundary(click.Group):
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.update(SLEEP | os.environ)
         self.is_own_process = not args and not settings
+        if self.is_own_process and (limit := _memory_limit()) is not None:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each has 32 MiB
+            _watch(super().main, limit)
         return super().main(*args, **settings)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -106,7 +119,8 @@ class Boundary(click.Group):
         except RequestError as err:
             raise click.UsageError(plain(str(err)), ctx=None) from err
         except DeltadexError as err:
-            _stop(f"Error: {err}", EXIT_NOTHING_DONE)
+            is_said = WITHOUT_MEMORY in str(err) or _memory_refused(err) is None
+            _stop(f"Error: {err if is_said else _in_words(err)}", EXIT_NOTHING_DONE)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
@@ -124,13 +138,77 @@ class Boundary(click.Group):
             _stop(f"{interruption.word}. {kept()}", interruption.exit_code)
 
 
+def _memory_limit() -> int | None:
+    """The bytes that `ulimit -v` or `-d` allows this process; other systems do not hold to them."""
+    if sys.platform != "linux":
+        return None
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=None)
+
+
+def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
+    """Run the command in a process of its own: where memory is refused, C++ and OpenBLAS end a
+    process without an exception. What libraries write is shown at the end if something was done."""
+    told, written = mmap.mmap(-1, 1), os.memfd_create("stderr")
+    child = os.fork()
+    if not child:
+        screen = os.dup(sys.stderr.fileno())
+        sys.stderr = open(screen, "w", 1, sys.stderr.encoding, "escaped")  # noqa: SIM115
+        os.dup2(written, 2)
+        sys.unraisablehook = lambda _: None  # errors of destructors, without memory
+        ended: str | int | None = 1
+        try:
+            command()
+        except SystemExit as end:
+            ended = end.code
+            raise
+        finally:
+            told[0] = 1 + int(ended or 0)
+            if ended == EXIT_NOTHING_DONE:  # what Python writes at its end, without memory
+                write_no_more()
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(child, number)
+        signal.alarm(LONGEST_STOP_S)
+
+    signal.signal(signal.SIGINT, pass_on)
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not told[0] and status != -signal.SIGTERM:
+        why = f"this process is limited to {size(limit)}, by ulimit -v or -d"
+        _stop(f"Error: {WITHOUT_MEMORY}: {why}", EXIT_NOTHING_DONE)
+    code = told[0] - 1 if told[0] else 128 - status
+    if code != EXIT_NOTHING_DONE:
+        os.lseek(written, 0, os.SEEK_SET)
+        os.sendfile(2, written, None, os.fstat(written).st_size)
+    sys.exit(code)
+
+
+def _memory_refused(err: BaseException) -> str | None:
+    """What an error, or the one that it came from, says of memory that the machine refuses."""
+    said = next((line for line in str(err).splitlines() if _is_of_memory(line)), "")
+    if said or isinstance(err, MemoryError):
+        return said or str(err)
+    before = err.__cause__ or err.__context__
+    return None if before is None else _memory_refused(before)
+
+
+def _is_of_memory(line: str) -> bool:
+    return any(words in line.lower() for words in OF_MEMORY)
+
+
 def _in_words(err: Exception) -> str:
     """What the machine refuses; anything else is a defect."""
     line = next((line for line in str(err).splitlines() if line.strip()), "no message")
     if isinstance(err, FileNotFoundError) and err.filename is None:
         return "the current folder is not there any more; change to another"
-    if isinstance(err, MemoryError) or any(words in str(err).lower() for words in OF_MEMORY):
-        return f"not enough memory ({line})"
+    if (refused := _memory_refused(err)) is not None:
+        return f"{WITHOUT_MEMORY} ({refused})" if refused else WITHOUT_MEMORY
+    if isinstance(err, SystemError) and _memory_limit() is not None:
+        return f"{WITHOUT_MEMORY} ({line})"  # C that was refused some, and says nothing of it
     if isinstance(err, OSError):
         about = f"{err.filename}: " if err.filename else "the system refuses to read or write: "
         return about + (err.strerror or line)

@@ -8,12 +8,14 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx2
+from httpcore2 import NetworkStream, ReadTimeout, SyncBackend, WriteTimeout
 
 from .. import __version__
 from ..errors import (
@@ -34,10 +36,13 @@ RETRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 5, 0.25, 8.0
 """Of what is tried again; a busy service is asked for as long as the caller waits."""
 
 CONNECT_S = 10.0
-CHUNK = 1 << 20
+CHUNK, PIECE = 1 << 20, 1 << 14
 
 MOST_BYTES = 64 << 20
 """Of an answer that is read into memory, unpacked; as of the Hub's."""
+
+_DEADLINE: ContextVar[float] = ContextVar("_DEADLINE")
+"""When the connection's reads and writes of this thread end."""
 
 _AGAIN = (429, 503)
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -89,6 +94,9 @@ class Connection:
             base_url=urlunsplit((parts.scheme, parts.netloc, path + PREFIX, "", "")),
             headers={"User-Agent": f"deltadex/{__version__}"},
         )
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if (pool := getattr(transport, "_pool", None)) is not None:
+                pool._network_backend = _BoundedBackend()
 
     def ask(self, sending: Sending) -> Any:
         """The document that a request is answered with, once it is there.
@@ -116,17 +124,22 @@ class Connection:
         raise AssertionError
 
     def _save(self, answer: httpx2.Response, target: Path, n_bytes: int) -> None:
-        """Write a body of so many bytes."""
+        """Write a body of so many bytes; each chunk has the time of a question."""
         if n_bytes > shutil.disk_usage(target.parent).free:
             raise StoreFull(f"{target}: {n_bytes >> 20} MiB are to be written, fewer are free")
         with target.open("wb") as file:
+            _DEADLINE.set(time.monotonic() + self._timeout)
             for chunk in answer.iter_raw(CHUNK):
                 if file.tell() + len(chunk) > n_bytes:
                     raise ServiceError(f"{self.url}: more came than the headers say")
                 file.write(chunk)
+                _DEADLINE.set(time.monotonic() + self._timeout)
 
     def close(self) -> None:
         self._client.close()
+
+    def stays(self) -> None:
+        """What closing one of several users of a connection does to it: nothing."""
 
     @contextmanager
     def _answered(self, sending: Sending) -> Iterator[httpx2.Response]:
@@ -184,6 +197,7 @@ class Connection:
 
     def _send(self, sending: Sending, deadline: float) -> httpx2.Response:
         left = max(1.0, deadline - time.monotonic())
+        _DEADLINE.set(time.monotonic() + left)
         headers = {}
         if sending.private and self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -199,17 +213,48 @@ class Connection:
         )
         answer = self._client.send(request, stream=True)
         is_streamed = sending.streams and answer.status_code == 200
-        return answer if is_streamed else _read_whole(answer, self.url, time.monotonic() + left)
+        return answer if is_streamed else _read_whole(answer, self.url)
 
 
-def _read_whole(answer: httpx2.Response, url: str, until: float) -> httpx2.Response:
+class _BoundedBackend(SyncBackend):
+    """Connections whose reads and writes end at the thread's deadline: the client's own limit is
+    for one of them, and a server that sends byte by byte keeps every one short."""
+
+    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(super().connect_tcp(*where, **options))
+
+
+class _BoundedStream(NetworkStream):
+    def __init__(self, inner: NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if (left := _DEADLINE.get() - time.monotonic()) <= 0:
+            raise ReadTimeout
+        return self._inner.read(max_bytes, left)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), PIECE):
+            if (left := _DEADLINE.get() - time.monotonic()) <= 0:
+                raise WriteTimeout
+            self._inner.write(buffer[start : start + PIECE], left)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(*context, **options))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
     """The same answer with its body in memory; `ServiceError` for one that is too long."""
     body = bytearray()
     try:
         for piece in answer.iter_bytes():
             body += piece
-            if time.monotonic() > until:
-                raise httpx2.ReadTimeout("its body comes too slowly")
             if len(body) > MOST_BYTES:
                 raise ServiceError(f"{url}: an answer of more than {MOST_BYTES >> 20} MiB")
     finally:

@@ -1,5 +1,6 @@
 """Services that answer too much, too slowly or something else: one error, in bounded time."""
 
+import asyncio
 import json
 import random
 import resource
@@ -158,6 +159,7 @@ def dribbled(head):
     return dribble
 
 
+BY_BYTE_IN_A_HEADER = dribbled(b"HTTP/1.1 200 OK\r\nX: ")
 BY_BYTE_IN_THE_BODY = dribbled(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
 
 
@@ -166,9 +168,10 @@ BY_BYTE_IN_THE_BODY = dribbled(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\
     [
         (endless, "more than 64 MiB"),
         (packed, "more than 64 MiB"),
+        (BY_BYTE_IN_A_HEADER, "in time"),
         (BY_BYTE_IN_THE_BODY, "in time"),
     ],
-    ids=["endless", "packed", "body"],
+    ids=["endless", "packed", "header", "body"],
 )
 def test_size_and_total_time_of_an_answer_are_bounded(answer, says):
     def serve(listening_socket):
@@ -188,6 +191,31 @@ def test_size_and_total_time_of_an_answer_are_bounded(answer, says):
 
     assert time.monotonic() - started < 30.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
+
+
+def test_a_copy_of_another_length_than_its_manifest_says_is_not_written_on(family):
+    async def longer(scope, receive, send):
+        manifest = json.dumps({"bytes": 1000}).encode()
+        headers = [(b"deltadex-manifest", manifest)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for _ in range(1 << 12):
+            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+            await asyncio.sleep(0)
+
+    def wrap(app):
+        async def stand(scope, receive, send):
+            is_copy = scope["path"].endswith("snapshot")
+            await (longer if is_copy else app)(scope, receive, send)
+
+        return stand
+
+    with (
+        listening(family / "family.duckdb", app=wrap, token=TOKEN) as url,
+        dx.connect(url, token=TOKEN) as db,
+        pytest.raises(ServiceError, match="more came"),
+    ):
+        db.backup(family / "copy.duckdb")
+    assert not list(family.glob("*copy*"))
 
 
 def test_a_statement_is_sent_once_whatever_comes_back(family):
