@@ -225,7 +225,7 @@ def loopback(folder: Path) -> Iterator[tuple[LoopbackHub, dict[str, str]]]:
     with tempfile.TemporaryDirectory() as home:
         hub = LoopbackHub({BASE: folder / "base", TUNED: folder / "tuned"})
         with hub:
-            yield hub, {"HF_ENDPOINT": hub.endpoint, "HF_HOME": home}
+            yield hub, {"HF_ENDPOINT": hub.endpoint, "HF_HOME": home, "DELTADEX_CACHE": home}
 
 
 def read_by_range(options: argparse.Namespace, folder: Path, shape: str, layers: int) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from ..errors import BaseError, ModelError
 from ..records import ModelRecord
+from ..results import size
 from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place, whole_modules
 from .checkpoint import (
@@ -40,6 +41,7 @@ from .hub import (
     HubModel,
     HubSession,
     HubWeights,
+    RangeFolder,
     describe,
     is_repo_id,
     read_small_file,
@@ -262,6 +264,7 @@ class Base:
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_BASE
     session: HubSession = field(default_factory=run_session)
+    kept: RangeFolder = field(default_factory=RangeFolder)
     by_module: bool = False
     _weights: BaseWeights | None = None
     _described: HubModel | None = None
@@ -279,7 +282,13 @@ class Base:
         """The opened base, or a `BaseError`; the same answer every time."""
         with self._lock, self._failing(for_good=True):
             if self._weights is None:
-                self._weights = self._open()
+                try:
+                    self._weights = self._open()
+                except ModelError as err:
+                    # ranges that are kept may be what is wrong with it
+                    if err.code not in READ_AGAIN or not self.kept.forget():
+                        raise
+                    self._weights = self._open_again(err)
             return self._weights
 
     def samples(self) -> tuple[MatrixSample, ...]:
@@ -341,6 +350,10 @@ class Base:
         """Bytes of a remote base that were fetched; of a cached base, none."""
         return self._bytes_before + _fetched_by(self._weights)
 
+    def say_what_was_kept(self) -> None:
+        if self.kept.bytes_used:
+            log.info("base %s: %s from %s", self.name, size(self.kept.bytes_used), self.kept.folder)
+
     def _open_again(self, err: ModelError) -> BaseWeights:
         log.info("base %s: %s; it is read once more", self.name, err.code)
         self._bytes_before += _fetched_by(self._weights)
@@ -365,7 +378,10 @@ class Base:
             model = self.description()
             revision, license = model.sha, model.license
             config = read_json(read_small_file(model, "config.json", session=self.session))
-            checkpoint = HubWeights(model, self.plan, adapter=False, session=self.session).open()
+            weights = HubWeights(
+                model, self.plan, adapter=False, session=self.session, kept=self.kept
+            )
+            checkpoint = weights.open()
         checkpoint = dequantised(checkpoint, config, is_base=True)
         if isinstance(checkpoint, DerivedCheckpoint):
             config = {k: v for k, v in (config or {}).items() if k != "quantization_config"}

@@ -156,11 +156,17 @@ class BaseParts:
         with self._lock:
             if self._matrices is None:
                 self._matrices = self._read_all()
+                self.base.say_what_was_kept()
             return self._matrices[key]
 
     def _read_all(self) -> dict[Key, tuple[torch.Tensor, float]]:
         try:
-            return dict(self._read(self.base.weights()))
+            try:
+                return dict(self._read(self.base.weights()))
+            except (BaseError, ModelError):
+                if not self.base.kept.forget():
+                    raise
+                return dict(self._read(self.base.weights()))
         except ModelError as err:
             raise BaseError(f"base {self.base.name}: {err.reason}") from err
 

@@ -6,6 +6,7 @@ Whatever the Hub refuses, or does not answer as it should, is a `ModelError` wit
 
 from .files import MAX_SMALL_FILE as MAX_SMALL_FILE
 from .files import HubWeights as HubWeights
+from .files import RangeFolder as RangeFolder
 from .files import read_small_file as read_small_file
 from .files import request_bytes as request_bytes
 from .files import stated_bytes as stated_bytes

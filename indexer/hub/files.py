@@ -1,13 +1,16 @@
-"""A repository's files: small ones whole, weights by ranges; every answer checked."""
+"""A repository's files: small ones whole, weights by ranges; every answer checked, some kept."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import os
 import re
+import shutil
 import threading
-from contextlib import AbstractContextManager, nullcontext
+import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from ...errors import ModelError
+from ...errors import ModelError, StoreFull
 from ...records import Verification
+from ...store.files import atomic_file
 from ..checkpoint import (
     ALL_TENSORS,
     DTYPES,
@@ -79,6 +83,14 @@ class RemoteFile:
     @property
     def sha256(self) -> str | None:
         return self.etag if _SHA256.match(self.etag) else None
+
+    @property
+    def identity(self) -> str:
+        """What it is, wherever it is read: its content in its repository, else its place at one
+        commit."""
+        if self.sha256 is not None:
+            return f"{self.repo_id}\n{self.sha256}\n{self.size}"
+        return f"{self.repo_id}\n{self.commit}\n{self.path}\n{self.etag}\n{self.size}"
 
 
 def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
@@ -283,7 +295,31 @@ CHUNK = 1 << 20
 """Bytes after which the hash's state is kept, so that a range that is read again is compared."""
 
 
-class VerifiedBytes:
+class SourceOver:
+    """A source of the bytes of another one, by ranges; `read` says how."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name, self.size, self.plan = source.name, source.size, source.plan
+        self._source = source
+
+    @property
+    def bytes_fetched(self) -> int | None:
+        return self._source.bytes_fetched
+
+    def read(self, start: int, stop: int) -> Buffer:
+        return self._source.read(start, stop)
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
+        return nullcontext(self.read(start, stop))
+
+    def verify(self) -> Verification | None:
+        return self._source.verify()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class VerifiedBytes(SourceOver):
     """A source whose bytes travel once each, and are hashed in the order of the file.
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
@@ -297,8 +333,7 @@ class VerifiedBytes:
     """
 
     def __init__(self, source: ByteSource, sha256: str) -> None:
-        self.name, self.size, self.plan = source.name, source.size, source.plan
-        self._source = source
+        super().__init__(source)
         self._listed = sha256
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -306,16 +341,9 @@ class VerifiedBytes:
         self._held: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
-    @property
-    def bytes_fetched(self) -> int | None:
-        return self._source.bytes_fetched
-
     def read(self, start: int, stop: int) -> Buffer:
         with self._lock:
             return self._read(start, stop)
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
 
     def _read(self, start: int, stop: int) -> Buffer:
         known = max(start, min(stop, self._hashed))
@@ -338,7 +366,7 @@ class VerifiedBytes:
 
     def close(self) -> None:
         self._held.clear()
-        self._source.close()
+        super().close()
 
     def _read_new(self, start: int, stop: int) -> Buffer:
         if start > self._hashed:
@@ -414,6 +442,161 @@ def _differs(name: str, place: int) -> ModelError:
     return ModelError("checksum-mismatch", f"{name}: {line}")
 
 
+FOLDER_VARIABLE = "DELTADEX_CACHE"
+"""Names the folder; empty for none."""
+
+LIMIT = 4 << 30
+"""Bytes of all kept ranges."""
+
+AT_ONCE = 16
+"""A 16th of the limit is written before the folder is measured again: others write too."""
+
+LEAVE_FREE = 1 << 30
+"""Bytes that stay free on the disk, for the catalog and everybody else."""
+
+TEMPORARY_S = 3600.0
+"""Seconds after which a temporary file belongs to a process that was killed."""
+
+_MAGIC = b"deltadex range 1\n"
+_ENDING = ".range"
+
+
+def default_folder() -> Path | None:
+    """Where ranges are kept: in `$DELTADEX_CACHE`, else in the user's cache; None for nowhere."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is not None:
+        return Path(folder).expanduser() / "base-ranges" if folder else None
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("deltadex", appauthor=False)) / "base-ranges"
+
+
+@dataclass(slots=True)
+class RangeFolder:
+    """Ranges on disk, by what they are of, up to so many bytes; the least recently used are removed
+    first. Safe between threads and processes."""
+
+    folder: Path | None = field(default_factory=default_folder)
+    limit: int = LIMIT
+    bytes_used: int = 0
+    _touched: set[str] = field(default_factory=set)
+    _room: int = 0
+    _is_writable: bool = True
+    _is_trusted: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, identity: str, start: int, stop: int) -> bytes | None:
+        if self.folder is None or not self._is_trusted:
+            return None
+        key = _key(identity, start, stop)
+        path = self.folder / (key + _ENDING)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        content = _checked(stored, key, stop - start)
+        with suppress(OSError):
+            if content is None:
+                path.unlink()
+            else:
+                os.utime(path)
+        if content is not None:
+            with self._lock:
+                self.bytes_used += len(content)
+                self._touched.add(key)
+        return content
+
+    def put(self, identity: str, start: int, stop: int, content: Buffer) -> None:
+        if self.folder is None or not self._is_writable:
+            return
+        key = _key(identity, start, stop)
+        with self._lock:
+            self._touched.add(key)
+            try:
+                stored = b"".join((_MAGIC, _digest(content, key), content))
+                if self._has_room(self.folder, len(stored)):
+                    with atomic_file(self.folder / (key + _ENDING), lasts=False) as file:
+                        file.write_bytes(stored)
+            except (OSError, StoreFull) as err:
+                self._is_writable = False
+                log.debug("%s: %s: no more of the base is kept there", self.folder, err)
+
+    def forget(self) -> bool:
+        """Remove what was read from here or written, and read no more; whether any was read. The
+        Hub lists no checksum of a range: what turns out to be wrong may have changed on the way
+        here."""
+        with self._lock:
+            for key in self._touched:
+                assert self.folder is not None
+                with suppress(OSError):
+                    (self.folder / (key + _ENDING)).unlink()
+            self._touched.clear()
+            was_read, self.bytes_used = self.bytes_used > 0, 0
+            self._is_trusted = False
+        return was_read
+
+    def _has_room(self, folder: Path, n_bytes: int) -> bool:
+        if n_bytes > self.limit // AT_ONCE:
+            return False
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < LEAVE_FREE + n_bytes:
+            return False
+        if n_bytes > self._room:
+            self._make_room(folder)
+        self._room -= n_bytes
+        return True
+
+    def _make_room(self, folder: Path) -> None:
+        """Remove the ranges that were used longest ago, and what killed processes left."""
+        files = []
+        for path in folder.iterdir():
+            with suppress(OSError):
+                status = path.stat()
+                if path.suffix == _ENDING:
+                    files.append((status.st_mtime, status.st_size, path))
+                elif time.time() - status.st_mtime > TEMPORARY_S and path.suffix == ".partial":
+                    path.unlink()
+        self._room = self.limit // AT_ONCE
+        left = self.limit - self._room
+        for _, size, path in sorted(files, reverse=True):
+            left -= size
+            if left < 0:
+                with suppress(OSError):
+                    path.unlink()
+
+
+class KeptRanges(SourceOver):
+    def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
+        super().__init__(source)
+        self._folder, self._identity = folder, file.identity
+
+    def read(self, start: int, stop: int) -> Buffer:
+        kept = self._folder.get(self._identity, start, stop)
+        if kept is not None:
+            return bytearray(kept)
+        buffer = self._source.read(start, stop)
+        self._folder.put(self._identity, start, stop, buffer)
+        return buffer
+
+
+def _key(identity: str, start: int, stop: int) -> str:
+    return hashlib.sha256(f"{identity}\n{start}\n{stop}".encode()).hexdigest()[:40]
+
+
+def _digest(content: Buffer | bytes, key: str) -> bytes:
+    digest = hashlib.sha256(key.encode())
+    digest.update(content)
+    return digest.digest()
+
+
+def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
+    begin = len(_MAGIC) + 32
+    if len(stored) != begin + n_bytes or not stored.startswith(_MAGIC):
+        return None
+    content = stored[begin:]
+    return content if stored[len(_MAGIC) : begin] == _digest(content, key) else None
+
+
 MAX_SMALL_FILE = 16 << 20
 
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
@@ -483,10 +666,13 @@ class HubWeights:
         *,
         adapter: bool | None = None,
         session: HubSession | None = None,
+        kept: RangeFolder | None = None,
     ) -> None:
+        """`kept`: where ranges are kept, of files that are not read whole."""
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
         self._session = session or default_session()
+        self._kept = kept
         self._places: dict[str, RemoteFile] = {}
         self._plan = ALL_TENSORS if self._adapter else plan
 
@@ -528,6 +714,8 @@ class HubWeights:
         remote = RemoteBytes(self._session, listed, self._plan)
         if self._plan.whole and listed.sha256:
             return VerifiedBytes(remote, listed.sha256)
+        if self._kept is not None and not self._plan.whole:
+            return KeptRanges(remote, listed, self._kept)
         return remote
 
     @cached_property
