@@ -56,7 +56,7 @@ class Walk:
 def _is_counted(frame):
     """Whether a file of the package is at work, and not only imported."""
     path = frame.f_code.co_filename
-    if not path.startswith(ROOT) or path.startswith(TESTS):
+    if not path.startswith(ROOT) or path.startswith(TESTS) or "/site-packages/" in path:
         return False
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
