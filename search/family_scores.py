@@ -6,8 +6,8 @@ z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)] 
 Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are summed with the weights of
 the pair's kinds. Added to that: the correlation of the two models' scores with the cohort, and a
 part of the whitened cosine. Of two models whose footprints name tokens, the normalised cosine of
-those is added last, and of two that have none, that of what they answer to. docs/scores.md has what
-was tried.
+those is added last, and of two that have none, that of what they answer to. docs/scores.md has
+the measured figures.
 """
 
 from __future__ import annotations

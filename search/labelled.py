@@ -4,8 +4,8 @@ family's models with labels and scores, ready to be evaluated, clustered or draw
 Fine-tunes of one base share their kind's mean μ, whatever the data. With x and y of unit length the
 centred cosine is that of x − aμ(x) and y − aμ(y); a = n / (n + SHRINKAGE) keeps the mean of a few
 models from deciding. (Mean removal against hubs: Suzuki et al. 2013; all-but-the-mean: Mu,
-Viswanath 2018.) Normalising every model's scores amplifies the noise of pooled vectors
-(docs/scores.md), so that here one centre and one spread hold for all strangers of two kinds.
+Viswanath 2018.) Normalising every model's scores amplifies the noise of pooled vectors,
+so that here one centre and one spread hold for all strangers of two kinds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A block of a slot's sketch is D numbers that are Gaussian but for a scale: each 
 of products with random signs. With its length divided out, a number is one of −3, −1, 1, 3 times a
 step. For a Gaussian these four levels lose 12 % of the squares, 0.1 % more than the best four
 (Max 1960). Codes are integers, so that their inner products are exact: in any order of addition
-and on any processor. docs/fingerprints.md has what the missing bits cost in retrieval.
+and on any processor.
 
 A code x is 2a + b with a and b of ±1, and is stored as two planes of bits: inner products are
 counts of equal bits.
