@@ -114,7 +114,7 @@ def _line(rows: list[RoundedRows], nearest: list[_Compared]) -> str | None:
     apart = _distance(best.values, others[0].values)
     deviation = 2 * best.far * apart / math.sqrt(n_values)
     is_clear = others[0].far ** 2 - best.far**2 > CLEAR * deviation
-    return f"of the models at hand it is nearest to {best.id}" if is_clear else None
+    return f"of the models that are known it is nearest to {best.id}" if is_clear else None
 
 
 def _equal_share(rows: list[RoundedRows], read: list[torch.Tensor]) -> float:

@@ -79,12 +79,12 @@ FORMS = {
     "gptq": (
         lambda name, w: in_gptq(name, w, version=1),
         {"quant_method": "gptq", "bits": 4},
-        "of the models at hand it is nearest to ",
+        "of the models that are known it is nearest to ",
     ),
     "gptq_v2": (
         lambda name, w: in_gptq(name, w, version=2),
         {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"},
-        "of the models at hand it is nearest to ",
+        "of the models that are known it is nearest to ",
     ),
 }
 
