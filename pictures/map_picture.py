@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,7 @@ def _sample(marker: str, colour: str, *, hollow: bool = False) -> Line2D:
     return Line2D([], [], linestyle="", marker=marker, color=colour, markerfacecolor=face)
 
 
-def _frame(axes: Axes, explained: tuple[float, float] | None) -> None:
+def _frame(axes: Axes, explained: Sequence[float] | None) -> None:
     """No ticks, for no number is to be read off; equal units on both axes."""
     axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
