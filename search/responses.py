@@ -148,6 +148,8 @@ def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
         for some in np.array_split(places, 1 + len(places) // AT_ONCE):
             columns[:, some] = _beside(stored[some], usual[kind]).T
     spread = np.concatenate([some.std(axis=1) for some in np.array_split(columns, SPREAD_PARTS)])
+    if len(keys) == 1:
+        spread[:] = 1.0  # one model tells no words apart
     return FamilyResponses(lexicons[0], lexicon, keys, columns, spread.astype(np.float32), usual)
 
 

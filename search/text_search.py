@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..store import Catalog, FamilyView, Filters
-from .text_match import TextIndex, TextMatch
+from .text_match import Rows, TextIndex, TextMatch
 
 SURE, PERHAPS = 0.01, 0.05
 """Share of random texts with as good a best match, up to which a model matches, or perhaps."""
@@ -17,10 +17,12 @@ MOST_SHOWN = 5
 """Words shown of a model."""
 
 NOTHING, NOT_ASKED = "matches nothing", "no family can be asked by words"
+NONE_PASSES = "no model passes the filters"
 
 NO_WORDS = (
-    "its models have no words: footprints need the base's tokenizer, and what adapters answer to "
-    "its folder, '.[studies]', and a base whose words have a meaning"
+    "its models have no words: they were indexed without (`--no-footprints`), or without the "
+    "base's tokenizer; what adapters answer to needs its folder, '.[studies]', and a base whose "
+    "words have a meaning"
 )
 
 
@@ -78,18 +80,22 @@ def search_text(
             if not len(index.rows):
                 left_out.append(LeftOut(base, NO_WORDS))
                 continue
-            known = index.known(words)
-            families.append(FamilyAsked(base, len(index.rows), list(known)))
+            known, rows = index.known(words), index.rows
+            if filters:
+                rows = np.intersect1d(rows, view.rows_where(filters))
+            families.append(FamilyAsked(base, len(rows), list(known)))
             if known:
-                models += _matched(view, index.ask(list(known.values())), k, filters)
+                models += _matched(view, index.ask(list(known.values())), rows, k)
         models.sort(key=lambda model: (model.by_chance, -model.score, model.base, model.model))
         ranked = [replace(model, rank=rank) for rank, model in enumerate(models[:k], start=1)]
         asked = sorted({word for family in families for word in family.asked})
+        compared = sum(family.compared for family in families)
+        nothing = (NOTHING if compared else NONE_PASSES) if families else NOT_ASKED
         return FoundByText(
-            verdict=ranked[0].verdict if ranked else NOTHING if families else NOT_ASKED,
+            verdict=ranked[0].verdict if ranked else nothing,
             asked=asked,
             unknown=sorted(set(words) - set(asked)),
-            compared=sum(family.compared for family in families),
+            compared=compared,
             neighbours=ranked,
             families=families,
             left_out=left_out,
@@ -98,9 +104,7 @@ def search_text(
     return catalog.look(answer)
 
 
-def _matched(view: FamilyView, match: TextMatch, k: int, filters: Filters) -> list[ModelByText]:
-    rows = match.index.rows
-    rows = np.intersect1d(rows, view.rows_where(filters)) if filters else rows
+def _matched(view: FamilyView, match: TextMatch, rows: Rows, k: int) -> list[ModelByText]:
     rows = rows[np.argsort(-match.scores[rows], kind="stable")[:k]]
     labels = view.labels_at(rows.tolist())
     chances = match.chances(match.scores[rows])

@@ -1065,7 +1065,7 @@ def show_text_search(document: Document) -> None:
     asked = _listed_words(document["asked"])
     about = f"models by the words [bold]{asked}[/]: " if asked else ""
     _say(f"{about}{_text(document['verdict'])}")
-    if document["unknown"]:
+    if document["unknown"] and document["families"]:
         _say(f"not asked, common or not known: {_listed_words(document['unknown'])}", "dim")
     if document["neighbours"]:
         _print_text_matches(document)

@@ -152,7 +152,9 @@ def _vectors(model: TaskModel, ids: Sequence[int]) -> np.ndarray:
     """The input embeddings of the words on their main axes."""
     weight = model.whole.get_input_embeddings().weight  # type: ignore[operator]
     rows = _unit(weight.detach()[torch.tensor(ids, device=weight.device)].float().cpu())
-    axes = torch.pca_lowrank(rows, q=min(AXES, *rows.shape), center=False, niter=2)[2]
+    with torch.random.fork_rng(devices=[]):  # its first directions are drawn
+        torch.manual_seed(0)
+        axes = torch.pca_lowrank(rows, q=min(AXES, *rows.shape), center=False, niter=2)[2]
     return (127 * normalize(rows @ axes)).round().clamp(-127, 127).to(torch.int8).numpy()
 
 

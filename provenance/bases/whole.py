@@ -20,7 +20,7 @@ from ...indexer import (
     name_some,
 )
 from ..extraction.other_tensors import name_in_memory, names_in_base, parameters, starts_of
-from .changes import describe_shapes, unmapped_layers
+from .changes import describe_shapes, describe_vocabulary, unmapped_layers
 from .opened_model import OpenedModel, open_model
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -135,6 +135,7 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
             if isinstance(differences, NotCompared):
                 return differences
             shapes = describe_shapes(found, ours.matrices, theirs.matrices)
+            shapes += describe_vocabulary(ours, theirs.facts)
             return [*describe_layers(found), *shapes, *differences]
     except ModelError as err:
         return NotCompared(str(err))

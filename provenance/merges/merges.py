@@ -90,11 +90,12 @@ class Merge:
         same = f"the same update as {', '.join(found.copies)}" if found.copies else ""
         if not found.is_related or (same and found.kind == "part"):
             return same or "not a merge of what is indexed"
+        first = f"{same}; or " if same else ""  # any of them may have been made of another
         if found.kind == "scaled":
-            return f"{named}, the rest of the base's weights"
+            return f"{first}{named}, the rest of the base's weights"
         if found.kind == "merge" and found.is_complete is not False:
             method = found.method or "a method that is not known"
-            return f"a merge by {method}: {named}{self._doubt}" + (f"; {same}" if same else "")
+            return f"{first}a merge by {method}: {named}{self._doubt}"
         if found.kind == "merge":
             return (
                 f"a merge by a method that is not known, or changed since: {named}; {rest} of "

@@ -220,6 +220,17 @@ def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
     assert "its models have no words" in found["left_out"][0]["reason"]
 
 
+def test_a_lexicon_does_not_depend_on_what_was_drawn_before(worded, monkeypatch):
+    monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
+    words = Vocabulary((worded.base / "tokenizer.json").read_bytes()).frequent_words()
+    made = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        made.append(lexicon.build_lexicon(str(worded.base), words).kept.vectors)
+
+    assert (made[0] == made[1]).all()
+
+
 def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(worded, tmp_path, monkeypatch):
     monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
     with dx.open(tmp_path / "own.duckdb") as own, dx.open(tmp_path / "at once.duckdb") as at_once:
