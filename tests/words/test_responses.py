@@ -211,6 +211,12 @@ def test_a_text_without_a_known_word_matches_nothing(told):
         told.search("…")
 
 
+def test_a_filter_that_leaves_no_model_says_so(told):
+    found = told.search("account", where="model = 'nobody'").to_json()
+
+    assert (found["verdict"], found["compared"]) == ("no model passes the filters", 0)
+
+
 def test_a_family_without_responses_says_what_they_need(worded, tmp_path):
     with dx.open(None) as own:
         own.index(worded.base, worded.models, footprints=False)
