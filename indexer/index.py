@@ -261,7 +261,7 @@ def index_family(
         verify=options.verify,
         footprints=options.footprints,
         lexicon=_lexicon(catalog, base, options, run_base),
-        originals=_originals(catalog, base, members),
+        originals=_originals(catalog, base, members, options.retry_failed),
     )
     _require_base(base, members, catalog)
     report = index_members(members, job, catalog, options, workers, progress)
@@ -277,14 +277,21 @@ def index_family(
     return report
 
 
-def _originals(catalog: Catalog, base: Base, members: Sequence[Member]) -> list[Member]:
+def _originals(
+    catalog: Catalog, base: Base, members: Sequence[Member], retry_failed: bool
+) -> list[Member]:
     """The base, this run's full models and the catalog's, as far as they are on disk; none where no
     model on disk is refused as quantised."""
+    stored = catalog.known(base.name)
     local = [m for m in members if m.folder is not None and not m.is_adapter]
-    if not any(m.refusal is not None and m.refusal.code == "quantized" for m in local):
-        return []
+    copies = [m.record for m in local if m.refusal is not None and m.refusal.code == "quantized"]
+    unchanged = {
+        id: row.signature for id, row in stored.items() if row.signature and row.status != "indexed"
+    }
+    if all(unchanged.get(c.id) == c.signature and not retry_failed for c in copies):
+        return []  # without one, or none is read again
     places = {base.name: str(base.folder)} if base.folder else {}
-    for id, row in catalog.known(base.name).items():
+    for id, row in stored.items():
         if row.status == "indexed" and row.source != "hub" and len(places) < CANDIDATES:
             places[id] = row.source
     known = (find_member(place, base.name, id=id) for id, place in places.items())

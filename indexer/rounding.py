@@ -12,7 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -137,8 +137,7 @@ def _distance(some: list[torch.Tensor], others: list[torch.Tensor]) -> float:
 def _same_rows(candidate: Member, rows: list[RoundedRows]) -> list[torch.Tensor] | None:
     """The candidate's values in the place of each of the copy's; None where it has none such."""
     try:
-        with ExitStack() as opened:
-            checkpoint = opened.enter_context(closing(candidate.checkpoint()))
+        with closing(candidate.checkpoint()) as checkpoint:
             return [_values_at(checkpoint, one) for one in rows]
     except ModelError as err:
         log.debug("%s: %s", candidate.record.id, err)

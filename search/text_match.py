@@ -16,6 +16,7 @@ from ..errors import RequestError
 from ..store import Catalog, FamilyView
 from .footprints import Vocabularies
 from .responses import FamilyResponses
+from .vocabulary import Vocabulary
 
 COMMONEST = 20
 """Words of the language so frequent that a text is not about them, by their rank."""
@@ -60,18 +61,19 @@ class TouchedWords:
     kinds: Int64[np.ndarray, " models"]
 
     @classmethod
-    def read(cls, catalog: Catalog, view: FamilyView, words: Sequence[str]) -> TouchedWords | None:
-        """Of a family's models whose tokens are its tokenizer's; None where there are none."""
+    def read(
+        cls, catalog: Catalog, view: FamilyView, words: Sequence[str], known: Mapping[str, int]
+    ) -> TouchedWords | None:
+        """Of a family's models whose tokens are its tokenizer's, in which some words are `known`
+        tokens; None where there are none."""
         kinds_by_key, here = catalog.footprints.kinds_by_key(view.base), set(view.keys.tolist())
         naming = {key: kind for key, kind in kinds_by_key.items() if key in here}
-        tokenizer = catalog.footprints.family_tokenizer(view.base)
-        if not naming or tokenizer is None:
+        if not naming:
             return None
         every = catalog.footprint_bits(view.base)
         some = np.flatnonzero(np.isin(every.keys, list(naming)))
         own = [naming[key] for key in every.keys[some].tolist()]
         kinds = np.unique(own, return_inverse=True)[1]
-        known = Vocabularies.of(catalog).get(catalog, tokenizer).words
         tokens = np.array([known.get(word, -1) for word in words], dtype=np.int64)
         bits = np.concatenate(
             [
@@ -86,11 +88,15 @@ class TouchedWords:
     def more_than_usual(self, places: Places) -> Scores:
         """The share of some words that each model touched, less what is usual of its kind."""
         usual = self.usual[:, places].mean(axis=1)
-        return np.asarray(self.of_words(places).mean(axis=0) - usual[self.kinds])
-
-    def of_words(self, places: Places) -> Bool[np.ndarray, "asked models"]:
         bits = np.unpackbits(self.bits[places], axis=1, count=len(self.rows))
-        return np.asarray(bits.astype(bool))
+        return np.asarray(bits.mean(axis=0) - usual[self.kinds])
+
+    def rare_words(self, model: int, places: Places) -> list[int]:
+        """Of the words at some places those that a model touched, by its place among `rows`, and
+        fewer than half of the models of its kind."""
+        has = self.bits[places, model // 8] & (128 >> model % 8) > 0
+        is_rare = self.usual[self.kinds[model], places] < 0.5
+        return [int(place) for place in places[has & is_rare]]
 
 
 def _turned(
@@ -133,9 +139,7 @@ class TextMatch:
         touched, responses = self.index.touched, self.index.responses
         told: list[int] = []
         if touched is not None and row in touched.rows:
-            place = int(np.searchsorted(touched.rows, row))
-            is_rare = touched.usual[touched.kinds[place], self.asked] < 0.5  # of half the models
-            told += self.asked[touched.of_words(self.asked)[:, place] & is_rare].tolist()[::-1]
+            told += touched.rare_words(int(np.searchsorted(touched.rows, row)), self.asked)[::-1]
         if responses is not None and row in self.index.answering:
             places = np.unique(self.near)
             place = int(np.searchsorted(self.index.answering, row))
@@ -164,8 +168,12 @@ class TextIndex:
     @classmethod
     def _read(cls, catalog: Catalog, view: FamilyView) -> TextIndex:
         responses = FamilyResponses.of(catalog, view)
-        words = _words(catalog, view, responses)
-        touched = TouchedWords.read(catalog, view, words) if words else None
+        vocabulary = _vocabulary(catalog, view)
+        if responses is not None:
+            words: Sequence[str] = (*responses.lexicon.words, *responses.lexicon.others)
+        else:
+            words = list(vocabulary.frequent_words())[:MOST_WORDS] if vocabulary else ()
+        touched = TouchedWords.read(catalog, view, words, vocabulary.words) if vocabulary else None
         answering = np.zeros(0, np.int64)
         if responses is not None:
             answering = np.searchsorted(view.keys, responses.keys)
@@ -213,14 +221,12 @@ class TextIndex:
         return self._draws[n_words]
 
 
-def _words(catalog: Catalog, view: FamilyView, responses: FamilyResponses | None) -> Sequence[str]:
-    if responses is not None:
-        return (*responses.lexicon.words, *responses.lexicon.others)
+def _vocabulary(catalog: Catalog, view: FamilyView) -> Vocabulary | None:
+    """Of the base's tokenizer; None where none is kept that can be read."""
     tokenizer = catalog.footprints.family_tokenizer(view.base)
     if tokenizer is None:
-        return ()
+        return None
     try:
-        vocabulary = Vocabularies.of(catalog).get(catalog, tokenizer)
+        return Vocabularies.of(catalog).get(catalog, tokenizer)
     except RequestError:
-        return ()
-    return list(vocabulary.frequent_words())[:MOST_WORDS]
+        return None

@@ -218,9 +218,14 @@ def root_tokenizers(
     for one in footprints:
         if one.tokenizer is not None and one.tokenizer not in roots:
             content = one.own_tokenizer or _stored_tokenizer(session, one.tokenizer)
-            extends = json.loads(content)["extends"] if content.startswith(_EXTENDS) else None
+            extends = _extended(content)
             roots[one.tokenizer] = roots.get(extends, extends) if extends else one.tokenizer
     return [replace(one, tokenizer=roots[one.tokenizer]) for one in footprints]
+
+
+def _extended(content: bytes) -> str | None:
+    """The hash of the tokenizer that one extends; None where it is whole."""
+    return json.loads(content)["extends"] if content.startswith(_EXTENDS) else None
 
 
 _EXTENDS = b'{"extends"'
@@ -295,15 +300,10 @@ class Footprints:
             f"SELECT f.model, f.kind, f.tokenizer {NAMING} AND f.share = 1", [base]
         )
         own = self.family_tokenizer(base)
-        known = {name: self._extends(name) in (None, own) for name in {row[2] for row in rows}}
-        return {int(key): str(kind) for key, kind, name in rows if known[name]}
-
-    def _extends(self, tokenizer: str | None) -> str | None:
-        """What a tokenizer extends, or itself; None for the base's."""
-        if tokenizer is None:
-            return None
-        content = _stored_tokenizer(self.session, tokenizer)
-        return json.loads(content)["extends"] if content.startswith(_EXTENDS) else tokenizer
+        others = {name for _, _, name in rows} - {None, own}
+        extended = {name: _extended(_stored_tokenizer(self.session, name)) for name in others}
+        fitting = {None, own} | {name for name in others if own and extended[name] == own}
+        return {int(key): str(kind) for key, kind, name in rows if name in fitting}
 
     def of(self, key: int) -> Footprint | None:
         """That of the model with this key; None where it has none."""

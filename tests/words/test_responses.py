@@ -116,9 +116,9 @@ def test_the_score_of_footprints_is_the_share_of_words_touched_less_what_is_usua
     family = db._catalog.bases()[0]
     view = db._catalog.family(family, db._catalog.find_recipe(None, family))
     words = ["bank", "film", "butter", "headlineless"]
-    touched = text_match.TouchedWords.read(db._catalog, view, words)
     kept = db._catalog.footprints
     pieces = Vocabulary(kept.tokenizer(kept.family_tokenizer(family))).words
+    touched = text_match.TouchedWords.read(db._catalog, view, words, pieces)
     own = [set(row.footprint.tokens.tolist()) for row in kept.all(family)]
     has = np.array([[pieces.get(word, -1) in tokens for word in words] for tokens in own])
     usual = (has.sum(axis=0) + 1) / (len(own) + 2)
