@@ -16,23 +16,32 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import errors
-    from .client import connect
-    from .database import Database, Table, doctor, open
+    from .questions.doctor import doctor
+    from .questions.face.database import Database, open
+    from .results import Table
+    from .service.client import connect
 
 __version__ = "0.3.0"
+
+_PLACES = {
+    "Database": ".questions.face.database",
+    "Table": ".results",
+    "connect": ".service.client",
+    "doctor": ".questions.doctor",
+    "open": ".questions.face.database",
+}
 
 __all__ = ["Database", "Table", "__version__", "connect", "doctor", "errors", "open"]
 
 
 def __getattr__(name: str) -> object:
     """A public name, loaded when it is first used: importing deltadex loads nothing else."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "errors":
         value: object = import_module(".errors", __name__)
+    elif name in _PLACES:
+        value = getattr(import_module(_PLACES[name], __name__), name)
     else:
-        room = ".client" if name == "connect" else ".database"
-        value = getattr(import_module(room, __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 
 from . import __version__
-from .commands import COMMANDS, GROUPS
-from .commands.command_line import EXIT_NOTHING_DONE, KEPT
 from .errors import DeltadexError, RequestError
-from .terminal.text import plain, size, write_every_character, write_no_more
+from .questions.terminal.command_line import EXIT_NOTHING_DONE, KEPT
+from .questions.terminal.commands import COMMANDS
+from .questions.terminal.text import plain, write_every_character, write_no_more
+from .results import size
 
 EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
 """Exit codes of a process that SIGINT, SIGPIPE or SIGTERM ends."""
@@ -101,7 +102,7 @@ class Boundary(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, self.commands))
-        for group, names in GROUPS.items():
+        for group, names in COMMANDS.groups.items():
             room = formatter.width - 6 - widest
             with formatter.section(group.capitalize()):
                 formatter.write_dl(
@@ -230,7 +231,7 @@ def _stop(line: str, code: int) -> NoReturn:
 
 @click.group(
     cls=Boundary,
-    commands=COMMANDS,
+    commands=cast("dict[str, click.Command]", COMMANDS),  # click only reads it
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="deltadex")

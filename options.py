@@ -1,8 +1,8 @@
 """Questions as frozen records: a field has its flag, type, default, limits and help, once.
 
-Derived from a record are the options of a command (`commands/command_line.py`), the parameters of
-a request (`web/service/schemas.py`), a call in Python with its signature and docstring
-(`question`), and what a study stores of its settings.
+Derived from a record are the options of a command (`questions/terminal/command_line.py`), the
+parameters of a request (`service/api/schemas.py`), a call in Python with its signature and
+docstring (`question`), and what a study stores of its settings.
 
 @record
 class Copying(Question):

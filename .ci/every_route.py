@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode, urljoin
 from urllib.request import ProxyHandler, build_opener
 
-from deltadex.web.service.routes import UNVERSIONED, VERSIONED
-from deltadex.web.service.settings import PREFIX
+from deltadex.service.api.routes import UNVERSIONED, VERSIONED
+from deltadex.service.api.settings import PREFIX
 
 ABSENT = ("/data", "/nearest-data", "/trained-on", "/jobs/")
 """Routes of what a catalog may lack."""

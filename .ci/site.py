@@ -22,13 +22,10 @@ import click
 
 import deltadex
 from deltadex.cli import main as command_line
-from deltadex.commands import GROUPS
-from deltadex.database.database import (
-    ComparedBases,
-    KeptDataSets,
-    PublishedIndexes,
-)
-from deltadex.database.tables import EvaluationTable, FindingTable
+from deltadex.questions.doctor import FindingTable
+from deltadex.questions.eval import EvaluationTable
+from deltadex.questions.face.database import ComparedBases, KeptDataSets, PublishedIndexes
+from deltadex.questions.terminal.commands import GROUPS
 from deltadex.study.registry import Studies
 
 ROOT = Path(__file__).parents[1]

@@ -13,14 +13,7 @@ from ..errors import BaseError, ModelError
 from ..store import Catalog
 from .base import resolve_base, wanted_base
 from .checkpoint import Config
-from .family import (
-    HUB_ID,
-    folder_at,
-    folder_members,
-    is_model_folder,
-    read_labels,
-    same_base,
-)
+from .family import HUB_ID, folder_at, folder_members, is_model_folder, read_labels, same_base
 from .untrusted_text import base_key
 
 log = logging.getLogger(__name__)

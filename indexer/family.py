@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, RequestError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
-from ..tables import TextFile, errors_as, open_named_csv
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
     ADAPTER_WEIGHTS,

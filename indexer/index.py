@@ -11,23 +11,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from ..errors import (
-    NOWHERE,
-    BaseError,
-    ModelError,
-    RequestError,
-    SourceError,
-    offered,
-)
+from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe, Slot
-from ..store import (
-    Catalog,
-    ModelFilter,
-    Page,
-    block_dims,
-    save_family,
-    sketch_bytes,
-)
+from ..store import Catalog, ModelFilter, Page, block_dims, save_family, sketch_bytes
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
@@ -42,13 +28,7 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fingerprint import (
-    DEFAULT_RECIPE,
-    Layout,
-    family_layout,
-    has_linear_sketch,
-    make_recipe,
-)
+from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, has_linear_sketch, make_recipe
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .kept_lexicon import MakeLexicon, make_lexicon

@@ -44,7 +44,7 @@ from .family_scores import (
 from .labelled import PooledMeans, VectorScores
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
-    from ..store import AttachedIndex  # for annotations alone
+    from ..store import AttachedIndex
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import LISTED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
-from ..records import (
-    Indexed,
-    LinearSketch,
-    ModelRecord,
-    Outcome,
-    Recipe,
-    Slot,
-    SlotStats,
-    storable,
-)
+from ..records import Indexed, LinearSketch, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
 from .holding import Access
 from .opening import Create, connect
 from .session import Session

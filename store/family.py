@@ -17,12 +17,7 @@ from ..records import Footprint, Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
-from .tables.footprints import (
-    as_stored,
-    footprint_stamp,
-    root_tokenizers,
-    select_footprints_of,
-)
+from .tables.footprints import as_stored, footprint_stamp, root_tokenizers, select_footprints_of
 from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
 from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 

@@ -21,14 +21,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from ..errors import (
-    EmptyCatalog,
-    ForeignDatabase,
-    OtherSchema,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-)
+from ..errors import EmptyCatalog, ForeignDatabase, OtherSchema, StoreDamaged, StoreError, StoreFull
 from .commit_log import CommitLog, Losses
 from .files import atomic_file, beside, make_folder, refuse_links, sync_folder
 from .holding import Access, OpenFile, run, signals_raised

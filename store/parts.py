@@ -19,15 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
-from ..records import (
-    LONGEST_TEXT,
-    Fingerprint,
-    Indexed,
-    LinearSketch,
-    Outcome,
-    Recipe,
-    Refused,
-)
+from ..records import LONGEST_TEXT, Fingerprint, Indexed, LinearSketch, Outcome, Recipe, Refused
 from .catalog import Catalog
 from .exchange import (
     FORMAT,

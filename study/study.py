@@ -25,7 +25,7 @@ from ..options import Answers, Place, Question, argument, option, options_of, qu
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
-    from ..pictures import Picture, Width
+    from ..figures import Picture, Width
     from ..store import Catalog, ModelRow
     from .network import LanguageHead, Network, TokenStates
     from .network.causal_model import CausalModel
@@ -285,7 +285,7 @@ class StudyTable(Table):
             RequestError: another ending.
             StoreFull: the file cannot be written.
         """
-        from ..pictures import save_picture
+        from ..figures import save_picture
 
         target = Path(path)
         is_page = target.suffix.lower() == ".html"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.rows import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..errors import StudyError
-from ..tables import Row, TextFile, errors_as, json_rows, open_named_csv
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from deltadex.web.service import Service, ServiceSettings, address, listen, make_app
+from deltadex.service.api import Service, ServiceSettings, address, listen, make_app
 
 TOKEN = "0123456789abcdef-token"
 

@@ -8,93 +8,47 @@ import pytest
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
+SHARED = {"arrays", "errors", "options", "records", "results"}
 MAY_IMPORT = {
     "arrays": set(),
     "errors": set(),
     "options": {"errors"},
     "records": {"arrays", "errors"},
     "results": set(),
-    "tables": {"errors"},
-    "store": {"arrays", "errors", "options", "records", "results"},
-    "indexer": {"arrays", "errors", "options", "records", "results", "store", "tables"},
+    "data/rows": {"errors"},
+    "store": SHARED,
+    "figures": {"errors", "results", "store"},
+    "indexer": SHARED | {"store", "data/rows"},
     "search": {"arrays", "errors", "records", "store"},
-    "study": {
-        "arrays",
-        "errors",
-        "options",
-        "records",
-        "results",
-        "store",
-        "indexer",
-        "tables",
-        "pictures",
+    "study": SHARED | {"store", "indexer", "data/rows", "figures"},
+    "provenance": SHARED | {"store", "indexer", "data/rows"},
+    "data": {"arrays", "errors", "records", "store", "indexer", "study", "data/rows"},
+    "questions/terminal": SHARED | {"store", "figures", "questions/face", "study"},
+    "questions/face": SHARED
+    | {"store", "indexer", "search", "study", "questions", "questions/terminal"},
+    "questions": SHARED
+    | {
+        *("store", "indexer", "search", "study", "provenance", "data", "data/rows", "figures"),
+        *("questions/face", "questions/terminal", "__version__"),
     },
-    "provenance": {
-        "arrays",
-        "errors",
-        "options",
-        "records",
-        "results",
-        "store",
-        "indexer",
-        "tables",
-        "pictures",
-    },
-    "pictures": {"arrays", "errors", "records", "results", "store"},
-    "web": set(),
-    "training_data": {
-        "arrays",
-        "errors",
-        "records",
-        "store",
-        "indexer",
-        "study",
-        "tables",
-    },
-    "database": {
-        "tables",
-        "arrays",
-        "errors",
-        "options",
-        "records",
-        "results",
-        "store",
-        "indexer",
-        "search",
-        "study",
-        "provenance",
-        "training_data",
-        "pictures",
-        "__version__",
-    },
-    "web/service": {
-        "errors",
-        "options",
-        "records",
-        "results",
+    "service/page": set(),
+    "service/api": {
+        *("errors", "options", "records", "results", "__version__"),
         "search",  # records of answers
-        "database",
-        "__version__",
+        *("questions", "questions/face"),
     },
-    "terminal": {"arrays", "errors", "options", "records", "results"},
-    "demo": {"arrays", "database", "demo_texts", "terminal"},
-    "demo_texts": set(),
-    "cli": {"errors", "commands", "terminal", "__version__"},
-    "commands": {
-        "assistant",
-        "client",
-        "errors",
-        "options",
-        "database",
-        "study",
-        "terminal",
-        "web/service",
-        "demo",
+    "service": {
+        *("errors", "options", "questions", "questions/face", "questions/terminal"),
+        *("service/api", "service/client", "service/assistant"),
     },
-    "assistant": {"errors", "options", "database", "__version__"},
-    "client": {"errors", "options", "database", "pictures", "study", "__version__"},
+    "service/assistant": {"errors", "options", "questions", "questions/face", "__version__"},
+    "service/client": {
+        *("errors", "options", "results", "study", "__version__"),
+        *("questions", "questions/face"),
+    },
+    "cli": {"errors", "results", "questions/terminal", "__version__"},
     "__main__": {"cli"},
-    "__init__": {"client", "database", "errors"},
+    "__init__": {"errors", "questions", "questions/face", "results", "service/client"},
 }
 """What the modules of a folder, or a file beside them, may import of the others."""
 
@@ -105,27 +59,27 @@ ONE_ROOM_KNOWS = {
     "ray": "indexer/run.py",
     "qdrant_client": "store/qdrant/server.py",
     "huggingface_hub": "indexer/hub",
-    "httpx2": ("indexer/hub", "client"),
-    "click": ("cli.py", "commands/"),
-    "rich": "terminal",
-    "mcp": "assistant",
-    "pandas": ("database", "results.py"),
-    "peft": ("demo", "study/network"),
-    "transformers": ("demo", "indexer/architecture/in_memory", "demo_texts.py", "study/network"),
-    "fastapi": "web/service",
-    "starlette": "web/service",
-    "uvicorn": "web/service",
-    "prometheus_client": "web/service",
+    "httpx2": ("indexer/hub", "service/client"),
+    "click": ("cli.py", "questions", "service/serve.py"),
+    "rich": ("questions/terminal", "questions/lineage/screen.py", "questions/demo/screen.py"),
+    "mcp": "service/assistant",
+    "pandas": "results.py",
+    "peft": ("questions/demo", "study/network"),
+    "transformers": ("questions/demo", "indexer/architecture/in_memory", "study/network"),
+    "fastapi": "service/api",
+    "starlette": "service/api",
+    "uvicorn": "service/api",
+    "prometheus_client": "service/api",
     "matplotlib": (
-        "pictures",
-        "database",
+        "figures.py",
+        *("questions/map", "questions/lineage/picture.py"),
         *(f"study/{path.parent.name}/picture.py" for path in ROOT.glob("study/*/picture.py")),
     ),
 }
 MODULES = sorted(
     path
     for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT
+    if path.relative_to(ROOT).parts[0].removesuffix(".py") in {k.split("/")[0] for k in MAY_IMPORT}
 )
 
 

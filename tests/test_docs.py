@@ -11,14 +11,15 @@ from factories import make_family
 
 import deltadex
 from deltadex.cli import main
-from deltadex.commands.share import Serving
-from deltadex.database import FindData, FindSimilar
-from deltadex.database.serving import PageOfModels
 from deltadex.errors import REASONS
 from deltadex.options import options_of
+from deltadex.questions.face.serving import PageOfModels
+from deltadex.questions.find_data import FindData
+from deltadex.questions.find_similar import FindSimilar
 from deltadex.search.labelled import WAYS
+from deltadex.service.api.schemas import fields_of
+from deltadex.service.serve import Serving
 from deltadex.store.tables.filters import COLUMNS
-from deltadex.web.service.schemas import fields_of
 
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -160,7 +161,7 @@ def test_requests_are_shown_with_the_parameters_of_their_questions(path, questio
 def test_the_environment_variables_are_those_of_the_code():
     code = "\n".join(
         path.read_text("utf-8")
-        for folder in ("commands", "terminal", "web", "store", "indexer")
+        for folder in ("questions", "service", "store", "indexer")
         for path in (ROOT / folder).rglob("*.py")
     ) + text_of(ROOT / "cli.py")
 
@@ -194,7 +195,7 @@ def test_every_message_of_the_trouble_table_is_one_of_the_code():
     messages = re.findall(r"^\| `([^`]+)` ?\|", table, re.MULTILINE)
     code = "\n".join(
         path.read_text("utf-8")
-        for folder in ("store", "web", "commands")
+        for folder in ("store", "service", "questions")
         for path in (ROOT / folder).rglob("*.py")
     )
 

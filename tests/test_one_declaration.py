@@ -32,7 +32,7 @@ from starlette.testclient import TestClient
 
 import deltadex as dx
 from deltadex.cli import main
-from deltadex.web.service import Service, ServiceSettings, make_app
+from deltadex.service.api import Service, ServiceSettings, make_app
 
 def run(*arguments):
     return CliRunner().invoke(main, [*arguments, "--db", "c.duckdb"])

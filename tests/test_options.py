@@ -13,12 +13,15 @@ from click.testing import CliRunner
 
 import deltadex
 from deltadex.cli import main
-from deltadex.commands import GROUPS
-from deltadex.commands.command_line import command
-from deltadex.database import Add, Cluster, Database, FindSimilar
 from deltadex.errors import RequestError
 from deltadex.options import PROVISIONAL, Question, argument, option, options_of, question, record
-from deltadex.web.service.schemas import fields_of
+from deltadex.questions.add import Add
+from deltadex.questions.cluster import Cluster
+from deltadex.questions.face.database import Database
+from deltadex.questions.find_similar import FindSimilar
+from deltadex.questions.terminal.command_line import command_with
+from deltadex.questions.terminal.commands import GROUPS
+from deltadex.service.api.schemas import fields_of
 
 STABILITY = Path(deltadex.__file__).parent / "docs" / "stability.md"
 
@@ -55,7 +58,7 @@ class Face:
 
 
 def greet(*arguments):
-    @command(Greeting)
+    @command_with(Greeting)
     def greeting(common, asked):
         click.echo(asked.answer(None))
 

@@ -26,9 +26,9 @@ POLLUTION = (
     "cli",
     "records",
     "errors",
-    "web",
-    "terminal",
-    "demo",
+    "service",
+    "questions",
+    "data",
     "tests",
 )
 

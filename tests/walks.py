@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 
 import deltadex as dx
 from deltadex.indexer.run import fingerprint_member
+from deltadex.service.api import Service, ServiceSettings, make_app
 from deltadex.store import Catalog
-from deltadex.web.service import Service, ServiceSettings, make_app
 
 TESTS = str(Path(__file__).parent)
 ROOT = f"{Path(dx.__file__).parent}/"

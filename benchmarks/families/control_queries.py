@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from deltadex.data.examples import Example
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.search.family_scores import FamilyScores
 from deltadex.search.trained_on import compare_groups
 from deltadex.store import Catalog, FamilyView, SketchMatrix
-from deltadex.training_data.examples import Example
 
 from .base import base_folder, small_base
 from .build import write_labels
@@ -114,8 +114,8 @@ def _groups(
     texts: Path, base: Path, cache: Path, plan: Plan, size: int
 ) -> Iterator[tuple[str, Parts]]:
     """For each set the sketches of the groups of both halves."""
+    from deltadex.data.gradients import DataQueryOptions, fingerprint_data
     from deltadex.study.network import load_task_model
-    from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

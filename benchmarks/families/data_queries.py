@@ -17,6 +17,7 @@ from statistics import median
 
 import numpy as np
 
+from deltadex.data.examples import Example
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import DataFingerprint, LossName
@@ -24,7 +25,6 @@ from deltadex.search import labelled_models
 from deltadex.search.family_scores import Cohort, FamilyScores, Scored
 from deltadex.search.trained_on import LONE_BOUND, DataCalibration, DataScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
-from deltadex.training_data.examples import Example
 
 from .base import base_folder, small_base
 from .build import write_labels
@@ -115,8 +115,8 @@ Query = tuple[str, SketchMatrix, LossName, float]
 
 
 def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iterator[Query]:
+    from deltadex.data.gradients import DataQueryOptions, fingerprint_data
     from deltadex.study.network import load_task_model
-    from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

@@ -17,13 +17,7 @@ from safetensors.torch import save_file
 from ...errors import ModelError, RequestError
 from ...indexer import Key, OpenUpdate, Placement
 from .low_rank import FactorCollector, deal_out
-from .other_tensors import (
-    OtherTensors,
-    architecture,
-    compare_others,
-    name_in_memory,
-    saved_modules,
-)
+from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
 from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
 
 Track = Callable[..., Iterator[object]]

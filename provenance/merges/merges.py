@@ -16,15 +16,7 @@ from ...records import Indexed, Slot
 from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
 from ..recipes import find_linear_recipe
 from .file_on_rows import Matrices, Place, Reconstruction
-from .parents import (
-    MOST_CHANGED,
-    SCREENED,
-    Kind,
-    Parent,
-    Parentage,
-    find_parents,
-    near_rows,
-)
+from .parents import MOST_CHANGED, SCREENED, Kind, Parent, Parentage, find_parents, near_rows
 from .reconstruction import reconstruct
 
 BLOCK_MODELS = 8192

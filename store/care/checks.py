@@ -17,10 +17,7 @@ from ...results import JsonRecord, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
 from ..files import file_size, index_folder
-from ..model_rows import (
-    model_faults,
-    short_id,
-)
+from ..model_rows import model_faults, short_id
 from ..opening import find_losses, log_path, read_metadata, schema
 from ..session import Session, literal
 from ..tables.recipes import tables

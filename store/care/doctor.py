@@ -18,20 +18,10 @@ from ..catalog import Catalog
 from ..commit_log import listed
 from ..derived.footprint_bits import footprint_file
 from ..files import abandoned, derived_path, index_folder, lexicon_file
-from ..opening import (
-    SCHEMA_VERSION,
-    is_file,
-    refused_logs,
-)
+from ..opening import SCHEMA_VERSION, is_file, refused_logs
 from ..session import Session
 from . import checks
-from .checks import (
-    REPLACE_FILE,
-    CheckContext,
-    Finding,
-    Track,
-    counted,
-)
+from .checks import REPLACE_FILE, CheckContext, Finding, Track, counted
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""

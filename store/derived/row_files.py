@@ -41,14 +41,7 @@ from ...results import size
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
-from ..sketch_codes import (
-    WEIGHT,
-    bit_products,
-    code_bytes,
-    decode,
-    sketch_bytes,
-    squared_lengths,
-)
+from ..sketch_codes import WEIGHT, bit_products, code_bytes, decode, sketch_bytes, squared_lengths
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.outcomes import (

@@ -31,13 +31,7 @@ from ...records import GATED_NOTE, PRIVATE_NOTE, Footprint, Recipe
 from ...results import size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
-from ..exchange import (
-    LARGEST_MANIFEST,
-    MOST_IN_A_FILE,
-    ListedFile,
-    is_whole,
-    sha256_of,
-)
+from ..exchange import LARGEST_MANIFEST, MOST_IN_A_FILE, ListedFile, is_whole, sha256_of
 from ..family import FamilyView, Members, Moment
 from ..files import (
     abandoned,

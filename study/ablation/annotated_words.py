@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ...arrays import Int64
+from ...data.rows import Row, TextFile, errors_as, json_rows, open_named_csv
 from ...errors import StudyError
-from ...tables import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")

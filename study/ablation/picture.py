@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.ticker import MaxNLocator
 
-from ...pictures.figures import SMALL, Picture, Width, new_picture, short
+from ...figures import SMALL, Picture, Width, new_picture, short
 from ...results import count
 from .subsets import AblationReport, AblationStudyReport
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from ...pictures.figures import PALETTE, QUANTILE, Picture, Style, Width, new_picture, short
+from ...figures import PALETTE, QUANTILE, Picture, Style, Width, new_picture, short
 from .cka_report import CkaReport
 
 PANEL_MM = 66.0

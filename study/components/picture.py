@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from ...arrays import Float64
-from ...pictures.figures import Picture, Width, add_legend, new_picture, short
+from ...figures import Picture, Width, add_legend, new_picture, short
 from .components_study import Against, ComponentsReport, StackComponents
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.stats import permutation_test, rankdata
 
 from ...arrays import Float64
+from ...data.rows import Row, Table, TextFile, errors_as, open_named_csv
 from ...errors import RequestError, nearest_names, offered
 from ...records import SlotStats
 from ...results import JsonRecord
-from ...tables import Row, Table, TextFile, errors_as, open_named_csv
 from ..texts import GROUP_COLUMNS
 
 if TYPE_CHECKING:

@@ -15,16 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...arrays import Float64
-from ...pictures.figures import (
-    PALETTE,
-    Picture,
-    Style,
-    Width,
-    add_legend,
-    new_picture,
-    plain,
-    short,
-)
+from ...figures import PALETTE, Picture, Style, Width, add_legend, new_picture, plain, short
 from .geometry_report import GeometryReport, GroupGeometry, LayerGeometry
 from .intrinsic_dimension import ESTIMATORS
 

@@ -15,21 +15,9 @@ from .layer_classifier import (
     fit_classifier,
     score_classifier,
 )
-from .layer_controls import (
-    Control,
-    mask_controls,
-    score_split,
-    simple_controls,
-    transfer_controls,
-)
+from .layer_controls import Control, mask_controls, score_split, simple_controls, transfer_controls
 from .layer_norms import LayerNorms, LayerPca, NormTally, layer_pca
-from .layer_rows import (
-    MOST_TOKENS,
-    TEST_SHARE,
-    Split,
-    collect_rows,
-    split_by_text,
-)
+from .layer_rows import MOST_TOKENS, TEST_SHARE, Split, collect_rows, split_by_text
 
 if TYPE_CHECKING:
     from ..network import TokenStates

@@ -17,16 +17,7 @@ from matplotlib.gridspec import SubplotSpec
 from matplotlib.lines import Line2D
 
 from ...arrays import Float
-from ...pictures.figures import (
-    PALETTE,
-    SMALL,
-    Picture,
-    Style,
-    Width,
-    add_legend,
-    new_picture,
-    short,
-)
+from ...figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 from .layer_controls import Control
 from .layers_report import LayersReport
 

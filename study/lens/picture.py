@@ -9,16 +9,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ...pictures.figures import (
-    PALETTE,
-    QUANTILE,
-    Picture,
-    Style,
-    Width,
-    add_legend,
-    new_picture,
-    short,
-)
+from ...figures import PALETTE, QUANTILE, Picture, Style, Width, add_legend, new_picture, short
 from .lens_report import LayerLens, LensReport
 
 PANEL_MM = 52.0

@@ -12,16 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ...errors import StudyError
-from ...pictures.figures import (
-    PALETTE,
-    SMALL,
-    Picture,
-    Style,
-    Width,
-    add_legend,
-    new_picture,
-    short,
-)
+from ...figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 from .laws import LAW_NAMED
 from .rank_study import RankCurve, RankPoint, RankReport
 

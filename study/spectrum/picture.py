@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from ...pictures.figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
+from ...figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
 from .spectrum_study import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
 
 PANEL_MM, FRAME_MM = 46.0, 22.0

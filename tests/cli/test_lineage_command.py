@@ -79,7 +79,7 @@ def test_a_recipe_without_linear_sketches_is_refused_in_a_line(chain):
 
 
 def test_names_are_text_in_graphviz_and_pictures():
-    from deltadex.pictures import draw_lineage, graphviz_lineage
+    from deltadex.questions.lineage.picture import draw_lineage, graphviz_lineage
 
     names = ['a"; b -> c; "', "$x^2$", "n\nm", "back\\"]
     edge = {

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from deltadex.questions.index import show_report
+from deltadex.questions.terminal.progress import ProgressLines, RunProgress
 from deltadex.records import ModelRecord, Refused
-from deltadex.terminal import show_report
-from deltadex.terminal.progress import ProgressLines, RunProgress
 
 
 def outcome(id):

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.database import Select
 from deltadex.errors import BadQuery
+from deltadex.questions.sql import Select
 from deltadex.records import ModelRecord, Refused
 from deltadex.store import Catalog
 

@@ -9,8 +9,8 @@ import transformers
 from factories import make_bert
 from running import TEXTS, document, run
 
+from deltadex.questions.terminal.sections import show_study
 from deltadex.study.geometry.geometry import GeometryTable
-from deltadex.terminal import show_study
 
 
 def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from running import run
 
 from deltadex.cli import main
-from deltadex.database.written import save_sections
+from deltadex.questions.terminal.written import save_sections
 from deltadex.results import Section
 
 

@@ -178,7 +178,7 @@ def test_what_is_missing_is_one_line(tmp_path, monkeypatch):
     none = CliRunner().invoke(main, ["mcp", "--db", str(tmp_path / "none.duckdb")])
     nowhere = CliRunner().invoke(main, ["mcp", "--url", "http://127.0.0.1:9"])
     monkeypatch.setitem(sys.modules, "mcp", None)
-    for name in [n for n in sys.modules if n.startswith("deltadex.assistant")]:
+    for name in [n for n in sys.modules if n.startswith("deltadex.service.assistant")]:
         monkeypatch.delitem(sys.modules, name)
     without = CliRunner().invoke(main, ["mcp", "--db", str(tmp_path / "none.duckdb")])
 

@@ -10,9 +10,8 @@ from listening import TOKEN, listening
 from test_examples import OPTIONS, PUBLIC
 
 import deltadex as dx
-from deltadex import database
-from deltadex.database import serving
 from deltadex.errors import NotServed
+from deltadex.questions.face import serving
 
 NOT_SERVED = {
     # it indexes no folders, and runs no models
@@ -67,7 +66,7 @@ class Runner(doctest.DocTestRunner):
 
 
 def run(runner, name, db):
-    names = {"dx": dx, "database": database, "serving": serving, "db": db, "Path": Path}
+    names = {"dx": dx, "questions": questions, "serving": serving, "db": db, "Path": Path}
     names["url"] = db.url
     (example,) = doctest.DocTestFinder(recurse=False).find(CALLS[name], name, globs=names)
     runner.run(example, out=lambda _: None)
@@ -85,7 +84,7 @@ def test_the_examples_of_the_face_run_over_a_service(family, remote):
     # another process of the same machine keeps data while the service serves
     with dx.open(family / "family.duckdb") as db:
         db.data.find_models("reviews.csv", k=1, keep="reviews")
-        kept = database.FindTrainedOn("reviews", k=2, only_kept=True)
+        kept = questions.FindTrainedOn("reviews", k=2, only_kept=True)
         assert said(remote.data.find_models("reviews", k=2)) == said(db.ask(kept))
     for name in (*KEPT, "Database.remove"):
         run(runner, name, remote)
@@ -128,7 +127,7 @@ def test_answers_are_those_of_the_catalog(family, url, remote):
             assert there.columns == here.columns
     table = remote.find_similar("imdb-0", k=2)
     assert table.to_arrow().column("model").to_pylist()[0] == "imdb-1"
-    assert "imdb-1" in database.save_table(table, family / "near.csv").read_text()
+    assert "imdb-1" in questions.save_table(table, family / "near.csv").read_text()
 
 
 def said(table):

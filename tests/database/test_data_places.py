@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from catalogs import AXES, DIM, fill, make_data
 
-from deltadex.database.questions import Map, data_place, layout_document, map_family
+from deltadex.questions.map.map import Map, layout_document, map_family
+from deltadex.questions.map.nearest import data_place
 from deltadex.search import TrainedModel, find_data
 
 KEPT = (

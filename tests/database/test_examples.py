@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import deltadex
 import deltadex as dx
-from deltadex import database
-from deltadex.database import Database, serving
-from deltadex.database.database import KeptDataSets, PublishedIndexes
+from deltadex import questions
+from deltadex.questions.face import serving
+from deltadex.questions.face.database import Database, KeptDataSets, PublishedIndexes
 from deltadex.study.registry import STUDIES, Studies
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
@@ -19,7 +20,8 @@ FACES = {
     "db.attached": PublishedIndexes,
 }
 PUBLIC = {
-    **{name: getattr(database, name) for name in ("open", "doctor")},
+    "open": deltadex.open,
+    "doctor": deltadex.doctor,
     **{
         f"serving.{name}": member
         for name, member in inspect.getmembers(serving, inspect.isfunction)
@@ -50,7 +52,7 @@ def test_the_example_runs(name, db, request):
     (example,) = doctest.DocTestFinder(recurse=False).find(
         PUBLIC[name],
         name,
-        globs={"dx": dx, "database": database, "serving": serving, "db": db, "Path": Path},
+        globs={"dx": dx, "questions": questions, "serving": serving, "db": db, "Path": Path},
     )
     printed = []
 
@@ -68,4 +70,4 @@ def test_every_call_says_what_it_does(name):
 def test_the_public_list_is_short_and_there():
     assert len(dx.__all__) <= 8
     assert all(getattr(dx, name) for name in dx.__all__)
-    assert all(getattr(database, name) for name in database.__all__)
+    assert all(getattr(questions, name) for name in questions.__all__)

@@ -14,8 +14,8 @@ import pytest
 from listening import TOKEN, listening
 
 import deltadex as dx
-from deltadex.assistant.tools import Tools
 from deltadex.errors import DeltadexError, ServiceError
+from deltadex.service.assistant.tools import Tools
 
 ASKED = (
     lambda db: db.models(limit=2),

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
 
-from deltadex.database.questions import Map, layout_document, map_family
 from deltadex.errors import EmptyCatalog, RequestError
+from deltadex.questions.map.map import Map, layout_document, map_family
 from deltadex.records import Recipe
 from deltadex.search import StoredQuery, find_similar
 

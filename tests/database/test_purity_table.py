@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from deltadex.database.tables import EvaluationTable
+from deltadex.questions.eval import EvaluationTable
 
 COLUMNS = ["family", "dataset", "n", "purity", "low", "high", "p", "chance"]
 HOSTILE = r"50 % of a|b_c & <d> \*e* $f$ {g} ~^#[h](i) `j` **k** --- https://l.m"

@@ -13,11 +13,11 @@ from factories import make_family
 from hypothesis import given
 
 from deltadex.cli import main
-from deltadex.database.tables import html_table
 from deltadex.errors import SourceError
-from deltadex.pictures import new_picture, save_picture
-from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
-from deltadex.terminal.text import PlainFormatter, json_text, plain
+from deltadex.figures import new_picture, save_picture
+from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, encode_names, write_page
+from deltadex.questions.terminal.text import PlainFormatter, json_text, plain
+from deltadex.results import html_table
 
 ID = "\x1b[31m[bold]:bomb:[\\bold]\u202e\x9b2J\\"
 DATASET = "\x1b]0;owned\x07[link=x]y[/link]\u2066[/]\n:bomb:"

@@ -9,10 +9,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
-from deltadex import database
-from deltadex.database import serving
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
+from deltadex.questions.face import serving
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Filters
 
@@ -187,7 +186,7 @@ def test_an_adapter_of_another_architecture_is_no_member_whatever_base_it_names(
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_nor_is_it_a_query_or_an_upload(named, tmp_path, name):
-    with database.open(tmp_path / "c.duckdb") as db:
+    with questions.open(tmp_path / "c.duckdb") as db:
         db.add(*(named / id for id in "abc"), base="someone/tiny")
         reading = serving.adapter_reading(db, "someone/tiny", may_open_base=False)
 

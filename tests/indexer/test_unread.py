@@ -10,7 +10,8 @@ from factories import finetune, make_bert, make_checkpoint, write_weights
 import deltadex as dx
 from deltadex.errors import RequestError
 from deltadex.indexer.architecture.placing import MAX_EXPERTS
-from deltadex.terminal.tables import show_audit, show_report
+from deltadex.questions.audit import show_audit
+from deltadex.questions.index import show_report
 
 GIZMO = "encoder.layer.{}.attention.self.gizmo.weight"
 METHODS = {

@@ -13,8 +13,8 @@ from published_families import family, fill, publish
 from pyarrow import parquet
 
 import deltadex as dx
-from deltadex.database.questions import open_attached
 from deltadex.errors import BadIndex
+from deltadex.questions.face.searches import open_attached
 from deltadex.store.exchange import manifest_bytes, sha256_of
 from deltadex.store.published import manifest as parts
 from deltadex.store.published.manifest import (

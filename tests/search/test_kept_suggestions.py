@@ -4,10 +4,10 @@ from catalogs import AXES, DIM, fill, make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltadex.questions.cluster import show_clusters
 from deltadex.search.clusters import cluster_family
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
-from deltadex.terminal import show_clusters
 
 
 def kept_of(z, probabilities=None):

@@ -40,7 +40,7 @@ def test_two_indexers_at_once_leave_what_one_after_the_other_leaves(family, tmp_
 
     def command(number, db):
         return f"""
-        import deltadex.indexer, deltadex.terminal
+        import deltadex.indexer, deltadex.questions.terminal
         from deltadex.cli import main
         print("ready", flush=True)
         sys.stdin.readline()

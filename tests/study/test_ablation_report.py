@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
-from deltadex.pictures import save_picture
+from deltadex.figures import save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.picture import draw_ablation
 from deltadex.study.ablation.subsets import (

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 
-from deltadex.database.origins import LineageTable
-from deltadex.database.tables import html_table
 from deltadex.errors import RequestError, StoreFull
-from deltadex.pictures import check_lineage_ending
-from deltadex.pictures.figures import check_ending, new_picture, save_picture
+from deltadex.figures import check_ending, new_picture, save_picture
+from deltadex.questions.lineage.lineage import LineageTable
+from deltadex.questions.lineage.picture import check_lineage_ending
+from deltadex.results import html_table
 
 HOSTILE = (
     "\x1b[31mred", "bell\x07", "nul\0", "\x9b2J", "\u202eleft", "no\ufffechar", "\ud800", "a\r\nb",

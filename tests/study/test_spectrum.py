@@ -8,12 +8,12 @@ import powerlaw
 import pytest
 
 from deltadex.errors import StudyError
+from deltadex.questions.terminal.sections import show_study
 from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
 from deltadex.study.spectrum.picture import draw_spectra
 from deltadex.study.spectrum.spectrum import SpectrumTable
 from deltadex.study.spectrum.spectrum_study import bulk_edge
-from deltadex.terminal import show_study
 
 
 def pareto(n, alpha, seed=0, x_min=1.0):

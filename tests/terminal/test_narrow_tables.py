@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from deltadex.questions.terminal import console, saying, sections
 from deltadex.results import Section
-from deltadex.terminal import console, tables
 
 LONG = "somebody-with-a-name/bert-base-uncased-finetuned-imdb-2024-run-17"
 
@@ -22,7 +22,7 @@ def terminal(monkeypatch):
             return narrow
 
         monkeypatch.setattr(console, "screen", console_of)
-        monkeypatch.setattr(tables, "screen", console_of)
+        monkeypatch.setattr(saying, "screen", console_of)
 
     return resize
 
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_shows_fewer_layers_and_says_which_are_left_out(capsys
     )
     terminal(width)
 
-    tables.show_study([section], {})
+    sections.show_study([section], {})
 
     head, row, note = capsys.readouterr().out.splitlines()[:3]
     assert max(len(head.rstrip()), len(row.rstrip())) <= width

@@ -2,7 +2,10 @@
 
 import pytest
 
-from deltadex.terminal import show_explanation, show_failures, show_models, show_neighbours
+from deltadex.questions.explain import show_explanation
+from deltadex.questions.failures import show_failures
+from deltadex.questions.find_similar import show_neighbours
+from deltadex.questions.ls import show_models
 
 LABELLED = {
     "source": "labelled models of the family", "datasets": 5, "queries": 31, "verdict_from": 0.72

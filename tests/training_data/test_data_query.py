@@ -6,14 +6,14 @@ import torch
 from tiny_networks import save_folder
 from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_task_model
 
+from deltadex.data.examples import Example
+from deltadex.data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
+from deltadex.data.losses import PER_BATCH, EncodedExample, choose_loss
 from deltadex.errors import RequestError, StudyError
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
-from deltadex.training_data.examples import Example
-from deltadex.training_data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
-from deltadex.training_data.losses import PER_BATCH, EncodedExample, choose_loss
 
 RECIPE = make_recipe("sketch", None, ())
 FEW_PARTS = DataQueryOptions(parts=2)

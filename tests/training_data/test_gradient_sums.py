@@ -6,11 +6,7 @@ import torch
 from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_task_model
 from torch import nn
 
-from deltadex.indexer.architecture import Placement
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint import make_recipe
-from deltadex.records import Slot
-from deltadex.training_data.gradients import (
+from deltadex.data.gradients import (
     DataQueryOptions,
     DenseSum,
     GradientSums,
@@ -20,7 +16,11 @@ from deltadex.training_data.gradients import (
     fingerprint_data,
     layer_matrices,
 )
-from deltadex.training_data.losses import choose_loss
+from deltadex.data.losses import choose_loss
+from deltadex.indexer.architecture import Placement
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.records import Slot
 
 RECIPE = make_recipe("sketch", None, ())
 KINDS = {

@@ -4,10 +4,10 @@ import pytest
 from data_set_files import write_csv
 from tiny_task_models import tiny_task_model
 
+from deltadex.data import make_data_set, matched_examples, read_examples
+from deltadex.data.gradients import DataQueryOptions
 from deltadex.errors import RequestError
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.training_data import make_data_set, matched_examples, read_examples
-from deltadex.training_data.gradients import DataQueryOptions
 
 LETTERS = "abcdefgh"
 

@@ -5,11 +5,11 @@ import torch
 import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
+from deltadex.data.examples import Example
+from deltadex.data.gradients import GradientSums, columns_of, layer_matrices
+from deltadex.data.losses import choose_loss
 from deltadex.indexer import LinearPool
 from deltadex.study.network import TaskModel
-from deltadex.training_data.examples import Example
-from deltadex.training_data.gradients import GradientSums, columns_of, layer_matrices
-from deltadex.training_data.losses import choose_loss
 
 CLASSES = {
     "next": transformers.AutoModelForCausalLM,

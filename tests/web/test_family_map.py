@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from deltadex.errors import RequestError
-from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
+from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, encode_names, write_page
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 

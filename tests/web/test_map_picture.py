@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from deltadex.pictures.map_picture import draw_map, write_picture
+from deltadex.questions.map.picture import draw_map, write_picture
 
 HOSTILE = "_</text><script>$x^$ \x00\x1b 数据\udce9&" + "W" * 90
 

@@ -32,7 +32,7 @@ def worded(tmp_path_factory):
     database = root / "catalog.duckdb"
     with pytest.MonkeyPatch.context() as patch, dx.open(database) as db:
         # random weights give words no meaning, and are indexed without what updates answer to
-        patch.setattr("deltadex.training_data.lexicon.LEAST_MEANING", 0.0)
+        patch.setattr("deltadex.data.lexicon.LEAST_MEANING", 0.0)
         db.index(base, root / "models")
     return SimpleNamespace(root=root, base=base, models=root / "models", seen=seen, path=database)
 

@@ -14,12 +14,12 @@ from worded_families import SETS, texts_of, train
 
 import deltadex as dx
 from deltadex.cli import main
-from deltadex.database.serving import MapColumns
+from deltadex.data import lexicon
 from deltadex.errors import RequestError
+from deltadex.questions.face.serving import MapColumns
 from deltadex.search import text_match
 from deltadex.search.vocabulary import Vocabulary
 from deltadex.store import STEPS, Lexicon
-from deltadex.training_data import lexicon
 
 TEXTS = {
     "bank-questions": "my card payment and the transfer to another bank account",

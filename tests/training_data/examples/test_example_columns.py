@@ -7,8 +7,8 @@ import uuid
 import pytest
 from data_set_files import write_csv, write_jsonl
 
-from deltadex.training_data import ColumnChoice, Example, read_examples
-from deltadex.training_data.columns import class_name, label_kind
+from deltadex.data import ColumnChoice, Example, read_examples
+from deltadex.data.columns import class_name, label_kind
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
 VALUES = {

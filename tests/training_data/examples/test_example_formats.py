@@ -15,8 +15,8 @@ from data_set_files import (
     write_parquet,
 )
 
+from deltadex.data import read_examples
 from deltadex.errors import DataError
-from deltadex.training_data import read_examples
 
 
 def texts(read):

@@ -5,8 +5,8 @@ import json
 import pytest
 from data_set_files import write_csv, write_jsonl, write_parquet
 
+from deltadex.data import ColumnChoice, Example, read_examples
 from deltadex.errors import DataError
-from deltadex.training_data import ColumnChoice, Example, read_examples
 
 
 def chat(i):

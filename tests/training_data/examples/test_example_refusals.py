@@ -8,9 +8,9 @@ import zipfile
 import pytest
 from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 
+from deltadex.data import ColumnChoice, read_examples
+from deltadex.data.rows import text_tables
 from deltadex.errors import DataError
-from deltadex.tables import text_tables
-from deltadex.training_data import ColumnChoice, read_examples
 
 ROWS = reviews()
 ROW = '{"text": "one two"}'

@@ -8,9 +8,9 @@ from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltadex.tables import data_files, text_tables
-from deltadex.training_data import ColumnChoice, read_examples
-from deltadex.training_data.examples import Example, Sample
+from deltadex.data import ColumnChoice, read_examples
+from deltadex.data.examples import Example, Sample
+from deltadex.data.rows import data_files, text_tables
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
 TEXTS = st.lists(st.text(LETTERS, min_size=3).map(str.strip), min_size=9, max_size=40)

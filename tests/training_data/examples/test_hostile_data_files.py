@@ -9,9 +9,9 @@ import pytest
 from data_set_files import reviews, save_to_disk, write_arrow
 from pyarrow import parquet
 
+from deltadex.data import ColumnChoice, Example, read_examples
+from deltadex.data.rows import text_tables
 from deltadex.errors import DataError
-from deltadex.tables import text_tables
-from deltadex.training_data import ColumnChoice, Example, read_examples
 
 ROWS = 40
 TEXTS = [f"some words {i}" for i in range(ROWS)]

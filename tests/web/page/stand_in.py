@@ -389,7 +389,7 @@ def until(page: Any, condition: str, seconds: float = 15.0) -> None:
 @contextmanager
 def served(family: MadeUp) -> Iterator[str]:
     """The address of the page over this family, while the block runs."""
-    page = files("deltadex.web") / "page"
+    page = files("deltadex.service") / "page"
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

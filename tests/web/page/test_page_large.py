@@ -4,7 +4,7 @@ import pytest
 from stand_in import MadeUp, plain, served, until
 from test_page_map import DRAWN, click_model
 
-from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, write_page
+from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, write_page
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from starlette.testclient import TestClient
 
 from deltadex.cli import main
-from deltadex.web.service import Service, ServiceSettings, make_app
+from deltadex.service.api import Service, ServiceSettings, make_app
 
 API = "/api/v1"
 TOKEN = "0123456789abcdef-token"

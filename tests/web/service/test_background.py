@@ -11,10 +11,10 @@ import pytest
 from beside import end_at_first, refuse
 from services import API, TOKEN, WRITER, finished, served
 
-from deltadex.database.serving import MapColumns
-from deltadex.database.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 from deltadex.errors import RequestError
-from deltadex.web.service import work
+from deltadex.questions.face.serving import MapColumns
+from deltadex.questions.face.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
+from deltadex.service.api import work
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from services import API, TOKEN
 
-from deltadex.web.service import Service, ServiceSettings, make_app
+from deltadex.service.api import Service, ServiceSettings, make_app
 
 CHECKS = (
     not_a_server_error,

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from services import API, TOKEN, WRITER, adapter_files, files, finished, served
 
-from deltadex.web.service.answers import PROBLEM, Problem
-from deltadex.web.service.middleware import SECURITY_HEADERS
-from deltadex.web.service.work import Work
+from deltadex.service.api.answers import PROBLEM, Problem
+from deltadex.service.api.middleware import SECURITY_HEADERS
+from deltadex.service.api.work import Work
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services import API, served
 
 from deltadex.errors import RequestError
-from deltadex.web.service.catalog import Names
+from deltadex.service.api.catalog import Names
 
 PARTS = st.text(alphabet="abc", min_size=1, max_size=2)
 FOLDERS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))

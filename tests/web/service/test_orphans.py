@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 STARTER = """
 import re, sys, threading, time
-from deltadex.database import worker
+from deltadex.questions.face import worker
 w = worker.Worker("test")
 if sys.argv[1] == "starting":
     threading.Timer(float(sys.argv[2]), lambda: print("now", flush=True)).start()

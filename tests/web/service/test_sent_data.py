@@ -8,7 +8,7 @@ import pytest
 from factories import save_tokenizer, write_reviews
 from services import API, make_indexed_family, printed, served
 
-from deltadex.web.service import sent_data
+from deltadex.service.api import sent_data
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from services import TOKEN
 
 from deltadex.cli import main
-from deltadex.web.service import ServiceSettings, listen
+from deltadex.service.api import ServiceSettings, listen
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_token_may_come_from_a_file(db, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(db, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    for name in [n for n in sys.modules if n.startswith("deltadex.web.service")]:
+    for name in [n for n in sys.modules if n.startswith("deltadex.service.api")]:
         monkeypatch.delitem(sys.modules, name)
 
     result = run(db, "--port", "0")

@@ -6,10 +6,10 @@ import threading
 
 from services import API, finished, served
 
-from deltadex.database import FindSimilar
-from deltadex.database.worker import NICENESS, Worker
 from deltadex.errors import UnknownModel
-from deltadex.web.service.work import MOST_TOGETHER, Together
+from deltadex.questions.face.worker import NICENESS, Worker
+from deltadex.questions.find_similar import FindSimilar
+from deltadex.service.api.work import MOST_TOGETHER, Together
 
 LIMITS = {"at_once": 1, "waiting": 40, "seconds": 60.0}
 FIRST, OTHER = FindSimilar("", k=3), FindSimilar("", k=4)

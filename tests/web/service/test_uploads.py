@@ -15,7 +15,7 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from deltadex.records import Recipe
-from deltadex.database.serving import AdapterReading, read_adapter
+from deltadex.questions.face.serving import AdapterReading, read_adapter
 from deltadex.errors import ModelError
 
 recipe = json.loads(sys.argv[2])
@@ -138,7 +138,7 @@ def test_what_takes_too_long_is_stopped_and_others_go_on(db):
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [end, fill])
 def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(client, monkeypatch, read):
-    monkeypatch.setattr("deltadex.web.service.work.read_adapter", read)
+    monkeypatch.setattr("deltadex.service.api.work.read_adapter", read)
 
     answer = client.post(f"{API}/similar/adapter", files=adapter_files())
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from services import API, TOKEN, WRITER, adapter_files, files, served
 
-from deltadex.web.service import ServiceSettings
+from deltadex.service.api import ServiceSettings
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,197 @@
+"""What stands out among the models of a family: `audit`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import EmptyCatalog, RequestError, UnknownBase
+from ..options import Question, argument, option, record
+from ..records import FindingKind
+from ..results import Document, Table, count
+from ..store import ModelFilter
+from . import terminal
+from .terminal.command_line import asking
+from .terminal.text import escaped
+from .terminal.written import save_table
+
+if TYPE_CHECKING:
+    from ..provenance import Finding
+    from ..store import Catalog
+    from .face.opened import Opened
+
+
+class AuditTable(Table):
+    """What stands out among models, a row for each finding: `model`, `base`, `kind`, `detail`, `z`.
+
+    A document also has `models`, how many were looked at, `notes`: what was not, and `not_read`:
+    the models whose layer matrices were not read, or in part (`model`, `note`).
+    """
+
+    columns = ("model", "kind", "detail", "z")
+    saved_columns = ("base", *columns)
+    _key = "findings"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the findings as a table; the ending chooses .csv, .tex or .md.
+
+        Raises:
+            RequestError: another ending.
+            StoreFull: the file cannot be written.
+        """
+        return save_table(self, path)
+
+
+@record
+class Audit(Question):
+    """What stands out among models: copies, frozen parts, edits of a direction or of one matrix,
+    updates below rounding, outliers, licences and cards in conflict with ancestors and weights.
+
+    Returns:
+        A row for each finding: `model`, `base`, `kind`, `detail` (a sentence), `z` (standard
+        deviations from what is ordinary, or None). A document also has `models`, how many were
+        looked at, and `notes`: what was not.
+
+    Raises:
+        UnknownModel: the name is no base and no model.
+        BadFilter: `where` is not understood.
+
+    >>> db.audit(kind="duplicate").to_json()["findings"]
+    []
+    """
+
+    stability = "provisional"
+
+    subject: str | None = argument(
+        default=None, metavar="[BASE|MODEL]", help="A family's base, or an indexed model."
+    )
+    _: KW_ONLY
+    kind: FindingKind | None = option(default=None, help="Only findings of this kind.")
+    base: str | None = option(default=None, doors="local", help="Only this family.")
+    where: str | None = option(
+        default=None, metavar="SQL", help="Only models that pass a condition over columns of `ls`."
+    )
+    read: int = option(
+        default=64,
+        doors="local",
+        least=0,
+        help="Most models of a family whose weights are read: of copies, and of possible edits.",
+    )
+    fetch: bool = option(
+        default=False, doors="local", help="Read models from the Hub too: a third of each."
+    )
+
+    def answer(self, db: Opened) -> AuditTable:
+        from ..provenance import AuditOptions, audit_families, unread_models
+
+        catalog = db._catalog
+        base, model = self._meaning(catalog)
+        bases = [base] if base else catalog.bases()
+        if not bases:
+            catalog.find_recipe(None)  # says what fills a catalog
+        chosen = None
+        if model is not None or self.where is not None:
+            rows = catalog.models(ModelFilter(id=model, base=base, where=self.where))
+            chosen = frozenset(row.id for row in rows)
+        options = AuditOptions(kind=self.kind, models=chosen, read=self.read, fetch=self.fetch)
+        unread = unread_models(catalog, bases, options)
+        bases = [family for family in bases if catalog.recipes_of(family)]
+        findings, notes, n_models = audit_families(catalog, bases, options, db._track)
+        if self.kind in (None, "card-dataset"):
+            for family in bases:
+                labels, note = catalog.look(partial(find_other_labels, catalog, family))
+                findings += [finding for finding in labels if options.includes(finding.model)]
+                if note is not None:
+                    notes.append(note if len(bases) == 1 else f"{family}: {note}")
+        return AuditTable(
+            {
+                "base": base,
+                "models": n_models,
+                "not_read": unread,
+                "findings": [finding.to_json() for finding in findings],
+                "notes": notes,
+            }
+        )
+
+    def _meaning(self, catalog: Catalog) -> tuple[str | None, str | None]:
+        """The base and the model that are meant."""
+        base = catalog.find_base(self.base)
+        if self.subject is None:
+            return base, None
+        try:
+            named = catalog.find_base(self.subject)
+        except (UnknownBase, EmptyCatalog):
+            row = catalog.model(self.subject, base)
+            return row.base, row.id
+        if base not in (None, named):
+            raise RequestError(f"{self.subject} is another family than --base {base}")
+        return named, None
+
+
+def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str | None]:
+    """Models whose labels contradict the distances, and a note where labels were not compared."""
+    from ..provenance import Finding
+    from ..search import labelled_models, suspect_labels
+    from ..search.word_names import WordNames
+
+    view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
+    family = labelled_models(view)
+    suspects, compared = suspect_labels(family)
+    ids = [family.ids[suspect.place] for suspect in suspects]
+    words = WordNames.of(catalog, view).of_models(ids) if suspects else {}
+    findings = []
+    for suspect in suspects:
+        model = family.ids[suspect.place]
+        source = catalog.model(model, base).record.label_source or "label"
+        detail = (
+            f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose "
+            f"other models are far (z {suspect.own_z:.1f}); near are models of {suspect.nearer} "
+            f"(z {suspect.z:.1f})"
+        )
+        if words.get(model):
+            detail += f"; its words are {', '.join(words[model])}"
+        findings.append(
+            Finding(model=model, base=base, kind="card-dataset", detail=detail, z=suspect.z)
+        )
+    labelled = sum(label is not None for label in family.labels)
+    if compared == labelled:
+        return findings, None
+    return findings, f"{compared} of {labelled} labels were compared with the distances"
+
+
+def show_audit(document: Document) -> None:
+    """A row for each finding, and what was not looked at."""
+    findings, models = document["findings"], count(document["models"], "model")
+    unread = document.get("not_read", [])
+    beside = f"; {count(len(unread), 'model')} not read, or in part" if unread else ""
+    if findings:
+        terminal.say(f"[bold]{count(len(findings), 'finding')} among {models}[/]{beside}")
+        terminal.say_rows(
+            ("model", "kind", "detail", "z"),
+            [
+                (f["model"], f["kind"], f["detail"], "" if f["z"] is None else f"{f['z']:.1f}")
+                for f in findings
+            ],
+        )
+    else:
+        terminal.say(f"no finding among {models}{beside}")
+    for row in unread:
+        terminal.say(f"  {escaped(row['model'])}: {escaped(row['note'])}")
+    for note in document["notes"]:
+        terminal.say(escaped(note), "dim")
+
+
+command = asking(
+    Audit,
+    show_audit,
+    """List what stands out among the models of a family, or of one model.
+
+    Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
+    outliers, licences in conflict with an ancestor's, cards that name another base or data set than
+    the weights do. docs/audit.md has the error rate of each, and what it cannot see.
+    """,
+    "audit bert-base-uncased --kind edit",
+    'audit --where "downloads > 1000" -o findings.md',
+)

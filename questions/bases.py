@@ -1,0 +1,135 @@
+"""The bases that models are compared with: `bases`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import RequestError
+from ..options import Place, Question, argument, option, record
+from ..results import Document, Table
+from . import terminal
+from .terminal.command_line import (
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    Common,
+    asking,
+    command_with,
+    print_answer,
+)
+from .terminal.text import plain
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+class KnownBaseTable(Table):
+    """The bases that models are compared with: `base`, `state`, what its config says, `bytes` that
+    are kept of it, and the `reason` where it could not be read."""
+
+    columns = ("base", "state", "type", "layers", "width", "vocabulary", "models", "reason")
+    _key = "bases"
+
+
+@record
+class AddBases(Question):
+    """Register bases that models are compared with, beside those of the families.
+
+    Returns:
+        A row for each base that was read, and `failed`: `base` and `reason` of the others.
+
+    >>> len(db.known_bases.add("base"))
+    1
+    """
+
+    stability = "provisional"
+
+    bases: tuple[Place, ...] = argument(
+        several=True, metavar="BASE...", help="Folders, or ids of models on the Hub."
+    )
+
+    def answer(self, db: Opened) -> KnownBaseTable:
+        from ..provenance import register
+
+        rows, failed = [], []
+        for base in self.bases:
+            try:
+                rows.append(register(db._catalog, str(base)).to_json())
+            except RequestError as err:
+                failed.append({"base": str(base), "reason": str(err)})
+        return KnownBaseTable({"bases": rows, "failed": failed})
+
+
+@record
+class KnownBases(Question):
+    """The bases that models are compared with, and those that could not be read.
+
+    >>> [row["state"] for row in db.known_bases()]
+    ['known']
+    """
+
+    stability = "provisional"
+
+    _: KW_ONLY
+    offline: bool = option(default=False, help="Read only files that are on this machine.")
+
+    def answer(self, db: Opened) -> KnownBaseTable:
+        from ..provenance import known_bases
+
+        known = known_bases(db._catalog, offline=self.offline)
+        return KnownBaseTable({"bases": [base.to_json() for base in known], "failed": []})
+
+
+def show_bases(document: Document) -> None:
+    """A row for each base that models are compared with."""
+    heads = ("base", "state", "type", "layers", "width", "vocabulary", "models", "reason")
+    if document["bases"]:
+        terminal.say_rows(heads, [[row[head] for head in heads] for row in document["bases"]])
+    elif not document["failed"]:
+        terminal.say("no base is known: `deltadex bases add BASE`, or index a family")
+
+
+@click.group()
+def command() -> None:
+    """List and add the bases that `trace` compares models with.
+
+    \b
+    Example:
+      deltadex bases add google-bert/bert-base-uncased
+      deltadex bases ls
+    """
+
+
+@command_with(AddBases, group=command)
+def add(common: Common, asked: AddBases) -> None:
+    """Register BASE: a folder or a Hub id. At most 2 MiB of each is kept.
+
+    \b
+    Example:
+      deltadex bases add google-bert/bert-base-uncased ./our-base
+    """
+    if not asked.bases:
+        raise click.UsageError("no base given: name a folder or a Hub id")
+    table = print_answer(common, asked, _show_bases, read_only=False, create="late")
+    if table.to_json()["failed"]:
+        sys.exit(EXIT_SOME_FAILED if len(table) else EXIT_NOTHING_DONE)
+
+
+def _show_bases(document: Mapping[str, Any]) -> None:
+    show_bases(document)
+    for row in document["failed"]:
+        click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
+
+
+ls = asking(
+    KnownBases,
+    _show_bases,
+    "List the known bases; those of families are read now, where they were not before.",
+    "bases ls",
+    group=command,
+    read_only=None,
+)

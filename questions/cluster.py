@@ -1,0 +1,190 @@
+"""Groups of models, and data sets that unlabelled ones may be of: `cluster`."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY
+from typing import (
+    TYPE_CHECKING,
+)
+
+from ..options import option, record
+from ..results import Document, Table, count, share
+from . import terminal
+from .face.opened import Family
+from .find_similar import _calibrated
+from .terminal.command_line import asking
+from .terminal.text import escaped
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+MEMBERS_SHOWN = 3
+
+SUGGESTIONS_SHOWN = 50
+
+
+class ClusterTable(Table):
+    """Clusters of a family, the largest first; the document also has suggested datasets."""
+
+    columns = ("name", "size", "datasets", "words", "models")
+    _key = "clusters"
+
+
+@record
+class Cluster(Family):
+    """Groups of models that lie close together, and datasets for unlabelled models.
+
+    >>> [len(group["models"]) for group in db.cluster(min_size=2)]
+    [2, 2]
+    """
+
+    _: KW_ONLY
+    min_size: int | None = option(
+        default=None,
+        least=2,
+        shown_default="grows with the family, from 3",
+        help="Fewest models of a cluster.",
+    )
+    suggest: bool = option(
+        "--suggest/--no-suggest",
+        default=True,
+        help="Suggest datasets for unlabelled models, by their nearest labelled models.",
+    )
+    unknown_share: float = option(
+        "--unknown",
+        default=0.5,
+        least=0,
+        most=1,
+        metavar="SHARE",
+        help="Share of the unlabelled whose dataset no labelled model has; 0 if labels "
+        "name them all.",
+    )
+
+    def answer(self, db: Opened) -> ClusterTable:
+        from ..search import cluster_family
+
+        return ClusterTable(
+            cluster_family(
+                db._catalog,
+                min_size=self.min_size,
+                suggest=self.suggest,
+                unknown_share=self.unknown_share,
+                recipe=self.recipe,
+                base=db._catalog.find_base(self.base),
+            )
+        )
+
+
+def show_clusters(document: Document) -> None:
+    """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
+    terminal.say(
+        f"{escaped(document['base'])}: [bold]{len(document['clusters'])}[/] clusters of "
+        f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
+        f"recipe {document['recipe']}"
+    )
+    rows = [
+        (
+            cluster["name"],
+            cluster["size"],
+            ", ".join(f"{d['dataset']} ({d['models']})" for d in cluster["datasets"][:3]),
+            ", ".join(cluster["words"]),
+            ", ".join(cluster["models"][:MEMBERS_SHOWN]),
+        )
+        for cluster in document["clusters"]
+    ]
+    if rows:
+        terminal.say_rows(("cluster", "models", "datasets", "words", "members"), rows)
+    apart = document["silhouette"]
+    for name, value, note in (
+        ("ARI", document["ari"], "clusters against datasets, 0 for chance"),
+        ("NMI", document["nmi"], "the same, not corrected for chance"),
+        ("silhouette", apart["labels"], "of the datasets, −1…1"),
+        ("", apart["clusters"], "of the clusters"),
+    ):
+        terminal.say(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+    for note in document["notes"]:
+        terminal.say(f"  {escaped(note)}", "dim")
+    if "suggestions" in document:
+        _show_suggestions(document)
+
+
+def _show_suggestions(document: Document) -> None:
+    suggestions, hints = document["suggestions"], document["hints"]
+    calibration = document["calibration"]
+    if not len(suggestions) + document["abstained"]:
+        terminal.say("\nEvery model has a dataset: nothing to suggest.")
+        return
+    terminal.say(
+        f"\nmodels with a suggested dataset: [bold]{len(suggestions)}[/]; without: "
+        f"{document['abstained']}"
+    )
+    _show_list(suggestions, "dataset")
+    if hints:
+        terminal.say(
+            f"[bold]{len(hints)}[/] hints: each with a probability below "
+            f"{calibration['target']:.2f}"
+        )
+        _show_list(hints, "dataset (hint)")
+    terminal.say(f"  {_known_from(calibration)}", "dim")
+    if n_kept := calibration["kept_data"]:
+        terminal.say(
+            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
+            "fdr is twice the rate of the better list",
+            "dim",
+        )
+
+
+def _show_list(suggestions: list[Document], named: str) -> None:
+    """The first of some suggestions, and how many there are beside."""
+    if not suggestions:
+        return
+    columns = ["model", named, "confidence", "fdr", "verdict"]
+    if any(s["source"] == "kept data" for s in suggestions):
+        columns.append("named by")
+    if any(s["words"] for s in suggestions):
+        columns.append("words")
+    numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
+    rows = [
+        {
+            **s,
+            **shown,
+            named: s["dataset"],
+            "named by": s["source"],
+            "words": ", ".join(s["words"]),
+        }
+        for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
+    ]
+    terminal.say_rows(columns, rows)
+    if len(suggestions) > SUGGESTIONS_SHOWN:
+        terminal.say(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
+
+
+def _known_from(calibration: Document) -> str:
+    """What the suggestions are known from, or what is missing."""
+    if not calibration["datasets"]:
+        return "no labelled model to name others after"
+    known = _calibrated(calibration["evidence"])
+    if calibration["precision"] is not None:
+        return (
+            f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "
+            f"labelled models: precision {share(calibration['precision'])} at coverage "
+            f"{share(calibration['coverage'])}"
+        )
+    if calibration["threshold"] is not None:
+        return f"{known}; no labelled model with such evidence could be held out"
+    return (
+        f"{known}: no model reaches a confidence of {calibration['target']:.2f}; more labelled "
+        "models help, and so does --unknown 0 where the labels name every dataset"
+    )
+
+
+command = asking(
+    Cluster,
+    show_clusters,
+    """Group models that lie close together, and suggest datasets for unlabelled models.
+
+    At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
+    """,
+    "cluster --base bert-base-uncased --min-size 4",
+)

@@ -1,0 +1,336 @@
+"""The whole product without a network: train a small family, index it, score it, map it."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, TaskType, get_peft_model
+from sklearn import datasets
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, set_seed
+from transformers.utils import logging
+
+from ...arrays import Int64
+from ..face.database import open as open_catalog
+from .texts import train_on_texts
+
+if TYPE_CHECKING:
+    from .screen import DemoScreen
+
+
+RECIPES = ("sketch", "mean-factors")
+
+PAD, CLS, MASK, FIRST_LEVEL = 0, 1, 2, 3
+
+N_LEVELS = 17
+
+VOCABULARY = FIRST_LEVEL + N_LEVELS
+
+MAX_LENGTH, N_TEXTS = 65, 1500
+
+FULL_RUNS, ADAPTER_RUNS = 3, 2
+
+BASE_STEPS, TUNING_STEPS, BATCH = 600, 80, 32
+
+LINE_STEPS = 100
+"""Steps of the base between two lines on them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A labelled set: token ids padded to `MAX_LENGTH`, and classes from 0."""
+
+    name: str
+    tokens: Int64[np.ndarray, "texts tokens"] = field(compare=False)
+    classes: Int64[np.ndarray, " texts"] = field(compare=False)
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.classes.max()) + 1
+
+
+def all_tasks() -> list[Task]:
+    """The demo's tasks, always the same."""
+    rng, digits = np.random.default_rng(0), datasets.load_digits()
+    return [
+        _task("digits", digits.data.astype(np.int64), digits.target),
+        _table("wine", datasets.load_wine),
+        _table("breast-cancer", datasets.load_breast_cancer),
+        _table("iris", datasets.load_iris),
+        _table("diabetes", datasets.load_diabetes),
+        _majority(rng),
+        _sums(rng),
+    ]
+
+
+def _table(name: str, load: Callable[[], datasets._base.Bunch]) -> Task:
+    """Each feature as its quantile level; a numeric target as low, middle, high."""
+    data = load()
+    ranks = data.data.argsort(axis=0).argsort(axis=0)
+    levels = ranks * N_LEVELS // len(ranks)
+    classes = data.target
+    if len(np.unique(classes)) > 10:
+        classes = np.digitize(classes, np.quantile(classes, [1 / 3, 2 / 3]))
+    return _task(name, levels, classes)
+
+
+def _majority(rng: np.random.Generator) -> Task:
+    """Which of four tokens is the most frequent of a string."""
+    favourite = rng.integers(0, 4, N_TEXTS)
+    strings = rng.integers(0, 4, (N_TEXTS, 24))
+    swapped = rng.random(strings.shape) < 0.25
+    strings = np.where(swapped, favourite[:, None], strings)
+    counts = np.stack([(strings == token).sum(axis=1) for token in range(4)], axis=1)
+    return _task("majority", strings * 4 + 2, counts.argmax(axis=1))
+
+
+def _sums(rng: np.random.Generator) -> Task:
+    """Whether the sum of six numbers is low, middling or high."""
+    numbers = rng.integers(0, N_LEVELS, (N_TEXTS, 6))
+    totals = numbers.sum(axis=1)
+    return _task("sums", numbers, np.digitize(totals, np.quantile(totals, [1 / 3, 2 / 3])))
+
+
+def _task(name: str, levels: np.ndarray, classes: np.ndarray) -> Task:
+    tokens = np.full((len(levels), MAX_LENGTH), PAD, dtype=np.int64)
+    tokens[:, 0] = CLS
+    tokens[:, 1 : levels.shape[1] + 1] = levels + FIRST_LEVEL
+    return Task(name=name, tokens=tokens, classes=np.asarray(classes, dtype=np.int64))
+
+
+logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def train_base(folder: Path, tasks: list[Task]) -> Iterator[str]:
+    """A small BERT, pretrained to fill in masked tokens of all tasks' sequences.
+
+    Without dropout, which takes a third of the time. Yields a line now and then.
+    """
+    set_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=MAX_LENGTH,
+        pad_token_id=PAD,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = BertForMaskedLM(config)
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=BASE_STEPS)
+    model.train()
+    for step in range(BASE_STEPS):
+        if step % LINE_STEPS == 0:
+            yield f"  base: {step} of {BASE_STEPS} steps"
+        task = tasks[rng.integers(len(tasks))]
+        tokens = torch.from_numpy(task.tokens[rng.integers(0, len(task.tokens), BATCH)])
+        tokens = tokens[:, : int((tokens != PAD).sum(1).max())]
+        hidden = (torch.rand(tokens.shape) < 0.25) & (tokens >= FIRST_LEVEL)
+        labels = torch.where(hidden, tokens, -100)
+        inputs = torch.where(hidden, MASK, tokens)
+        loss = model(input_ids=inputs, attention_mask=tokens != PAD, labels=labels).loss
+        _step(loss, model, optimizer)
+        schedule.step()
+    model.save_pretrained(folder)
+
+
+def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, lora: bool) -> float:
+    """Fine-tune the base on one task and save it; returns the accuracy on the rest of the data.
+
+    Runs of one task differ in their head, half of the data, batch order and learning rate.
+    """
+    set_seed(seed)
+    rng = np.random.default_rng(seed)
+    model: torch.nn.Module = BertForSequenceClassification.from_pretrained(
+        base, num_labels=task.n_classes, ignore_mismatched_sizes=True
+    )
+    if lora:
+        settings = LoraConfig(
+            task_type=TaskType.SEQ_CLS,
+            r=int(rng.choice([4, 8])),
+            lora_alpha=16,
+            target_modules=["query", "value"],
+        )
+        with warnings.catch_warnings():  # PEFT asks transformers for a name that it renamed
+            warnings.simplefilter("ignore", FutureWarning)
+            model = get_peft_model(model, settings)
+    order = rng.permutation(len(task.tokens))
+    half = len(order) // 2
+    rate = float(np.exp(rng.uniform(np.log(5e-4), np.log(1.5e-3)))) * (4 if lora else 1)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate, fused=True)
+    model.train()
+    for _ in range(TUNING_STEPS):
+        tokens, classes = _batch(task, rng.choice(order[:half], BATCH))
+        loss = model(input_ids=tokens, attention_mask=tokens != PAD, labels=classes).loss
+        _step(loss, model, optimizer)
+    model.eval()
+    tokens, classes = _batch(task, order[half : half + 400])
+    with torch.no_grad():
+        logits = model(input_ids=tokens, attention_mask=tokens != PAD).logits
+    model.save_pretrained(folder)  # type: ignore[operator]
+    return float((logits.argmax(1) == classes).float().mean())
+
+
+def _batch(task: Task, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.from_numpy(task.tokens[rows])
+    length = int((tokens != PAD).sum(1).max())
+    assert int(tokens[0, 0]) == CLS
+    return tokens[:, :length], torch.from_numpy(task.classes[rows])
+
+
+def _step(loss: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def train_family(folder: Path) -> Iterator[str]:
+    """Train `folder/base`, then `folder/models/*` with `folder/models/labels.csv`.
+
+    Yields a line on each model. Those that are there already are not trained again, so that an
+    interrupted demo goes on.
+    """
+    tasks, base, models = all_tasks(), folder / "base", folder / "models"
+    if not (base / "model.safetensors").exists():
+        yield from train_base(base, tasks)
+    plan = {
+        f"{task.name}-{'lora' if run >= FULL_RUNS else 'full'}-{run % FULL_RUNS}": (task, run)
+        for task in tasks
+        for run in range(FULL_RUNS + ADAPTER_RUNS)
+    }
+    models.mkdir(parents=True, exist_ok=True)
+    with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
+        labels = [(name, task.name) for name, (task, _) in plan.items()]
+        csv.writer(file).writerows([("model", "dataset"), *labels])
+    for done, (name, (task, run)) in enumerate(plan.items(), start=1):
+        if not is_saved(models / name):
+            accuracy = fine_tune(base, models / name, task, seed=done, lora=run >= FULL_RUNS)
+            yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a model is whole: transformers writes its weights last, PEFT its settings."""
+    return any(folder.glob("*.safetensors")) and any(folder.glob("*config.json"))
+
+
+def derive_models(models: Path, tasks: list[Task]) -> Iterator[str]:
+    """Make what has another origin than one training of the base: fine-tunes of a fine-tune, a
+    merge, and a copy in which one direction of the residual stream is removed.
+
+    Yields a line on each as it is saved; one that is there already is not made again.
+    """
+    task_of = {task.name: task for task in tasks}
+    parent = "sums-full-0"
+    for seed, name in enumerate(("majority", "iris"), start=100):
+        child = f"{parent.removesuffix('-full-0')}-{name}"
+        if not is_saved(models / child):
+            fine_tune(models / parent, models / child, task_of[name], seed=seed, lora=False)
+            yield f"  {child}: {parent}, fine-tuned further on {name}"
+        parent = child
+    merge, parents = models / "digits-wine-merge", ("digits-full-0", "wine-full-0")
+    if not is_saved(merge):
+        model, other = (_classifier(models / name) for name in parents)
+        theirs = other.state_dict()
+        with torch.no_grad():
+            for name, weight in model.bert.named_parameters():
+                weight.mul_(0.6).add_(theirs[f"bert.{name}"], alpha=0.4)
+        model.save_pretrained(merge)
+        yield f"  {merge.name}: 0.6 {parents[0]} + 0.4 {parents[1]}"
+    edited = models / "majority-edited"
+    if not is_saved(edited):
+        model = _classifier(models / "majority-full-0")
+        direction = torch.randn(model.config.hidden_size, generator=torch.manual_seed(0))
+        direction /= direction.norm()
+        with torch.no_grad():
+            for name, weight in model.bert.encoder.named_parameters():
+                if name.endswith("output.dense.weight"):  # writes to the residual stream
+                    weight.sub_(torch.outer(direction, direction @ weight))
+        model.save_pretrained(edited)
+        yield f"  {edited.name}: majority-full-0, with one direction removed"
+
+
+def _classifier(folder: Path) -> BertForSequenceClassification:
+    return BertForSequenceClassification.from_pretrained(folder)
+
+
+def read_words(folder: Path, screen: DemoScreen) -> dict[str, Any]:
+    """Train models on texts, and read from their weights on which words, and on which file."""
+    screen.heading("Training six models on halves of Python's docstrings")
+    for line in train_on_texts(folder):
+        screen.line(line)
+    catalog, file = folder / "texts.duckdb", folder / "mail-a.csv"
+    with open_catalog(catalog) as texts:
+        texts.index(folder / "text-base", folder / "text-models")
+        screen.heading("What was each trained on? Read from its weights, which nobody labelled")
+        names = ("mail-a", "numbers-a", "testing-b")
+        words = {name: texts.words(name).to_json() for name in names}
+        for model, said in words.items():
+            screen.line(f"  {model}: {said['sentence']}")
+        screen.heading(f"Which was trained on {file}?")
+        found = texts.data.find_models(file, quick=True, k=3).to_json()
+        for row in found["neighbours"]:
+            screen.line(f"  {row['model']}: {row['verdict']}")
+    screen.line(f"  next: deltadex words numbers-b --db {shlex.quote(str(catalog))}")
+    return {"words": words, "trained_on": found}
+
+
+def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
+    """Read words of models of texts; then train a family in `folder`, index it into `db`, score two
+    recipes, map it, draw its tree."""
+    document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
+    document |= read_words(folder, screen)
+    screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
+    models, target = folder / "models", folder / "map.html"
+    for line in chain(train_family(folder), derive_models(models, all_tasks())):
+        screen.line(line)
+    with open_catalog(db) as family:
+        screen.heading("Indexing them by what changed in their weights")
+        report = family.index(
+            folder / "base",
+            models,
+            labels=models / "labels.csv",
+            recipes=RECIPES,
+            progress=screen.progress,
+        )
+        document["index"] = report.to_json()
+        base = document["index"]["base"]
+        screen.document("index", document["index"])
+        for recipe in RECIPES:
+            screen.heading(f"Are the nearest models trained on the same data? Recipe {recipe}")
+            document[recipe] = family.evaluate(recipe, base=base).to_json()
+            screen.document("eval", document[recipe])
+        screen.heading("The nearest to one of the adapters")
+        document["neighbours"] = family.find_similar("wine-lora-0", k=5, base=base).to_json()
+        screen.document("neighbours", document["neighbours"])
+        family.map(target, base=base)
+        document["map"] = str(target)
+        screen.heading("Which model was trained from which")
+        lineage = family.lineage(base)
+        document["lineage"] = lineage.to_json()
+        screen.document("lineage", document["lineage"])
+        document["tree"] = str(lineage.save(folder / "lineage.svg"))
+        screen.heading("What to look at")
+        catalog = shlex.quote(str(db))
+        for line in (
+            f"{target}: the map, a colour for each data set; what lies apart saw other data",
+            f"{document['tree']}: the tree; a merge, an edited copy and a chain have parents",
+            f"deltadex find-similar digits-wine-merge --db {catalog}: near its parents' data",
+            f"deltadex serve --db {catalog}: all of this as a page",
+        ):
+            screen.line(line)
+    return document

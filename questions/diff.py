@@ -1,0 +1,82 @@
+"""What differs between two models: `diff`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+)
+
+from ..options import Question, argument, option, record
+from ..results import Document, Table, share
+from . import terminal
+from .face.opened import ONLY_FAMILY
+from .terminal.command_line import asking
+from .terminal.text import escaped
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+class DifferenceTable(Table):
+    """Two models: a row for each of the slots that differ most."""
+
+    columns = ("slot", "change", "stable_rank", "cosine")
+    _key = "most_different"
+
+
+@record
+class Diff(Question):
+    """What differs between two indexed models, a row for each slot that differs most.
+
+    >>> db.diff("imdb-0", "sst2-0").to_json()["unit"]
+    'relative'
+    """
+
+    first: str = argument(metavar="A", help="Id of a model.")
+    second: str = argument(metavar="B", help="Id of another model.")
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+    def answer(self, db: Opened) -> DifferenceTable:
+        from ..search import pair_cosine
+        from ..study.diff import diff_models
+
+        difference = db._catalog.look(
+            lambda: diff_models(
+                db._catalog,
+                self.first,
+                self.second,
+                db._catalog.find_base(self.base),
+                partial(pair_cosine, db._catalog),
+            )
+        )
+        return DifferenceTable(difference.to_json())
+
+
+def show_diff(document: Document) -> None:
+    """A sentence, then roles, layers and the slots that differ most."""
+    first, second = map(escaped, document["models"])
+    terminal.say(f"[bold]{escaped(document['sentence'])}[/]")
+    for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
+        norms = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
+        terminal.say_rows((title, first, second), norms[:12], names=(first, second))
+    unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
+    rows = [
+        (
+            slot["slot"],
+            *(f"{value:.3g}" for value in slot["change"]),
+            " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
+            share(slot["update_cosine"]),
+        )
+        for slot in document["most_different"]
+    ]
+    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
+    terminal.say_rows(heads, rows, names=(first, second))
+
+
+command = asking(
+    Diff,
+    show_diff,
+    "Compare two indexed models of a family.",
+    "diff someone/bert-imdb someone/bert-sst2",
+)

@@ -1,0 +1,1 @@
+"""The public face in Python, and what every question works on."""

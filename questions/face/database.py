@@ -1,0 +1,204 @@
+"""The public face: one catalog, and everything that can be asked of it and done with it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from ...options import Place, question, question_of_several
+from ..add import Add
+from ..attach import Attach, Attached, Detach, RefreshAttached
+from ..audit import Audit
+from ..backup import Backup
+from ..bases import AddBases, KnownBases
+from ..cluster import Cluster
+from ..data import KeptData, RemoveData, ShowData
+from ..diff import Diff
+from ..eval import Evaluate
+from ..explain import Explain
+from ..export import Export, ExportScores, ExportVectors
+from ..extract_adapter import ExtractAdapter
+from ..facets import Facets
+from ..failures import Failures
+from ..find_data import FindData
+from ..find_similar import FindSimilar
+from ..find_trained_on.find_trained_on import FindTrainedOn
+from ..index import Index
+from ..label import Label
+from ..lineage.lineage import Lineage
+from ..ls import Models
+from ..map.map import Map
+from ..merge import Merge
+from ..plan import Plan
+from ..publish import Publish
+from ..rm import Remove
+from ..search import Search
+from ..show import Show
+from ..sql import Select
+from ..stats import Stats
+from ..trace import Trace
+from ..words import Words
+from .opened import Create, Opened, Track, open_as, untracked
+
+
+def open(
+    path: Place | None = None,
+    *,
+    read_only: bool | None = False,
+    create: Create = True,
+    memory: str | None = None,
+    engine: str = "faiss",
+    track: Track = untracked,
+) -> Database:
+    """Open the catalog in the file `path`; close it with `close`, or use it in a `with` block.
+
+    Other processes may use the file at the same time, unless it is opened `read_only`.
+
+    Args:
+        path: A file; None for a temporary catalog that `close` deletes.
+        read_only: Whether the catalog is only read; None reads it where it cannot be written.
+        create: Whether a file that does not exist is made, `late` with the first change; never
+            where `read_only` is true.
+        memory: How much memory DuckDB may take: `2GB`, `10%`; half of it by default.
+        engine: What gives the candidates of searches: `faiss`; `qdrant`, the targets of the last
+            exports; or a target of `export_vectors`, for the family that it holds.
+        track: Shows the progress of what takes long.
+
+    Raises:
+        EmptyCatalog: there is no such file.
+        StoreError: it is locked, damaged, not a catalog, or of a later version; or the engine is
+            not reached.
+        RequestError: there is no such engine, or no export.
+
+    >>> with dx.open("family.duckdb", read_only=True) as family:
+    ...     len(family.models())
+    4
+    """
+    return open_as(
+        Database,
+        path,
+        read_only=read_only,
+        create=create,
+        memory=memory,
+        engine=engine,
+        track=track,
+    )
+
+
+class KeptDataSets:
+    """The kept data sets of a catalog, and which models were trained on a data set: `db.data`.
+
+    Called, it lists those that are kept.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    find_models = question(FindTrainedOn)
+    nearest = question(FindData)
+    show = question(ShowData)
+    remove = question(RemoveData)
+    __call__ = question(KeptData)
+
+
+class ComparedBases:
+    """The bases that models are compared with: `db.known_bases`.
+
+    Called, it lists them.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    add = question_of_several(AddBases)
+    __call__ = question(KnownBases)
+
+
+class PublishedIndexes:
+    """The published indexes that are searched beside a catalog: `db.attached`.
+
+    Called, it lists them.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    refresh = question(RefreshAttached)
+    remove = question(Detach)
+    __call__ = question(Attached)
+
+
+class Database(Opened):
+    """An open catalog of fine-tuned models; `open` makes one.
+
+    One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a
+    family by its base where the catalog has several, `recipe` one kind of fingerprint by name or
+    id. Results are tables (`to_pandas`, `to_arrow`) with a document (`to_json`). Every method
+    raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
+    """
+
+    index = question(Index)
+    plan = question(Plan)
+    add = question_of_several(Add)
+    label = question(Label)
+    remove = question(Remove)
+    models = question(Models)
+    facets = question(Facets)
+    show = question(Show)
+    failures = question(Failures)
+    stats = question(Stats)
+    sql = question(Select)
+
+    find_similar = question(FindSimilar)
+    explain = question(Explain)
+    words = question(Words)
+    search = question(Search)
+    evaluate = question_of_several(Evaluate)
+    cluster = question(Cluster)
+    map = question(Map)
+    diff = question(Diff)
+
+    trace = question(Trace)
+    extract_adapter = question(ExtractAdapter)
+    lineage = question(Lineage)
+    audit = question(Audit)
+
+    merge = question_of_several(Merge)
+    export = question(Export)
+    export_vectors = question(ExportVectors)
+    export_scores = question(ExportScores)
+    backup = question(Backup)
+    publish = question(Publish)
+    attach = question(Attach)
+
+    @property
+    def data(self) -> KeptDataSets:
+        """Data sets: those that are kept, and the models that were trained on one."""
+        return KeptDataSets(self)
+
+    @property
+    def known_bases(self) -> ComparedBases:
+        """The bases that models are compared with."""
+        return ComparedBases(self)
+
+    @property
+    def attached(self) -> PublishedIndexes:
+        """The published indexes that are searched beside this catalog."""
+        return PublishedIndexes(self)
+
+    def reader(self, *, waits_for_index: bool = True) -> Database:
+        """The same catalog for another thread, to be closed before this one.
+
+        Args:
+            waits_for_index: Whether searches see every change; else the indexes as they are.
+
+        >>> with db.reader() as reader:
+        ...     len(reader.models())
+        4
+        """
+        catalog = self._catalog.reader(waits_for_index=waits_for_index)
+        opening = ExitStack()
+        opening.push(catalog)
+        return Database(catalog, opening, self._track)
+
+    def __repr__(self) -> str:
+        return f"<deltadex.Database {str(self.path)!r}>"

@@ -1,0 +1,319 @@
+"""What a service does with a catalog beside asking it: threads, pages, uploads, warm indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ...errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
+from ...options import option, record
+from ...records import Indexed, Recipe
+from ...results import Row, Table
+from ..facets import ListedModels
+from ..find_similar import FindSimilar, NeighbourTable
+from ..ls import ModelTable
+from ..map.map import Map
+
+if TYPE_CHECKING:
+    from ...search import StoredQuery
+    from ...store import Catalog
+    from .database import Database
+    from .opened import Opened
+
+
+def catalog_of(db: Database) -> Catalog:
+    """What is stored: for recipes, spellings of bases, and a token of its changes.
+
+    >>> serving.catalog_of(db).find_recipe("sketch", db.bases[0]).name
+    'sketch'
+    """
+    return db._catalog
+
+
+@record
+class MapColumns(Map):
+    """The map that `map` draws, as columns: `models`, `x`, `y`, `dataset` and others.
+
+    >>> serving.MapColumns(layout="pca").answer(db).to_json()["models"]
+    ['imdb-0', 'imdb-1', 'sst2-0', 'sst2-1']
+    """
+
+    _: KW_ONLY
+    axes: bool = option(
+        default=True,
+        help="Answer with the main axes while the layout is computed; otherwise with 202.",
+    )
+
+    def answer(self, db: Opened) -> Table:
+        from ..map.map import layout_document
+
+        return Table(layout_document(db._catalog, self, db._track))
+
+    def first_look(self, db: Opened) -> Table:
+        """The main axes alone, within seconds."""
+        from ..map.map import layout_document
+
+        return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
+
+
+def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:
+    """A search from the model of exactly this id; raises as `exact_model`.
+
+    >>> db.find_similar(serving.exact_query(db, "imdb-0"), k=1)[0]["model"]
+    'imdb-1'
+    """
+    from ...search import StoredQuery
+
+    bases = [base] if base else db._catalog.bases()
+    if len(bases) == 1 and db._catalog.recipes_of(bases[0]):
+        view = db._catalog.family(bases[0], db._catalog.find_recipe(None, bases[0]))
+        if view.stored(model) is not None:
+            return StoredQuery(model, bases[0])
+    stored = db._catalog.stored_models(model, base)
+    if len(stored) == 1:
+        return StoredQuery(stored[0].id, stored[0].base)
+    row = exact_model(db, model, base)
+    return StoredQuery(row["model"], row["base"])
+
+
+def similar_each(
+    db: Database, asked: FindSimilar, models: Sequence[str]
+) -> Iterator[tuple[int, Table | DeltadexError]]:
+    """The answers to a question of several models, by exact id, or why there is none: each with its
+    place as soon as it is known, their candidates found together.
+
+    >>> asked = serving.FindSimilar("", k=1)
+    >>> {place: table[0]["model"] for place, table in serving.similar_each(db, asked, ["sst2-0"])}
+    {0: 'sst2-1'}
+    """
+    from ...search import find_similar_each
+
+    places, queries = [], []
+    for place, model in enumerate(models):
+        try:
+            queries.append(exact_query(db, model, asked.base))
+            places.append(place)
+        except RequestError as err:
+            yield place, err
+    each = find_similar_each(db._catalog, queries, k=asked.k, filters=asked, recipe=asked.recipe)
+    for number, found in each:
+        if isinstance(found, RequestError):
+            yield places[number], found
+        elif found.neighbours:
+            yield places[number], NeighbourTable(found.to_json())
+        else:
+            one = replace(asked, model=queries[number], base=None, attached=False)
+            yield places[number], one.answer(db)
+
+
+def exact_model(db: Database, model: str, base: str | None = None) -> Row:
+    """The model of exactly this id, as `models` has it; a folder's path is no id.
+
+    Raises:
+        UnknownModel: there is none.
+        RequestError: several families have one.
+
+    >>> serving.exact_model(db, "imdb-0")["dataset"]
+    'imdb'
+    >>> serving.exact_model(db, "models/imdb-0")
+    Traceback (most recent call last):
+    deltadex.errors.UnknownModel: no model 'models/imdb-0'; ...
+    """
+    rows = _models_of_id(db, model, base)
+    if not rows:
+        ids = db._catalog.alike("id", model, base)
+        near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
+        raise UnknownModel(f"no model '{model}'{near}")
+    rows = [row for row in rows if row["status"] == "indexed"] or rows
+    if len(rows) > 1:
+        bases = ", ".join(sorted(row["base"] for row in rows))
+        raise RequestError(f"{model}: several families have it; give base, one of: {bases}")
+    return rows[0]
+
+
+def has_model(db: Database, model: str, base: str) -> bool:
+    """Whether a family has a model of exactly this id, indexed or not."""
+    return bool(_models_of_id(db, model, base))
+
+
+def _models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
+    from ...store import ModelFilter
+
+    return [row.to_json() for row in db._catalog.models(ModelFilter(id=model, base=base))]
+
+
+@record
+class PageOfModels(ListedModels):
+    """One page of the models that pass every filter; `total` counts all that do.
+
+    >>> page = serving.PageOfModels(q="SST2", sort="author", limit=1).answer(db)
+    >>> page[0]["model"], page.total
+    ('sst2-0', 2)
+    """
+
+    _: KW_ONLY
+    sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
+        default="model", help="Column that the models are sorted by."
+    )
+    order: Literal["asc", "desc"] = option(default="asc", help="Order: asc has the largest last.")
+    indexed_first: bool = option(default=False, help="Models that are not indexed come last.")
+    limit: int = option(default=50, least=1, most=500, help="Number of models, at most.")
+    offset: int = option(
+        default=0, least=0, most=10_000_000, help="Number of models before the page."
+    )
+
+    def answer(self, db: Opened) -> ModelTable:
+        from ...store import Page
+
+        rows, total = db._catalog.page_of_models(
+            self.filter(db),
+            Page(
+                sort="id" if self.sort == "model" else self.sort,
+                descending=self.order == "desc",
+                indexed_first=self.indexed_first,
+                limit=self.limit,
+                offset=self.offset,
+            ),
+        )
+        listed = [row.to_json() for row in rows]
+        page = {"total": total, "limit": self.limit, "offset": self.offset}
+        return ModelTable({"models": listed, **page})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterReading:
+    """How an adapter that a client sent is read; a process without a catalog can do it.
+
+    Attributes:
+        base: The family's name in the catalog.
+        layout: The family's layout, for recipes that depend on it.
+        shapes: (out, in) by slot, of the family's models; none where too little is known.
+        may_open_base: Methods whose update is a function of W may read the base.
+    """
+
+    base: str
+    recipe: Recipe
+    layout: tuple[tuple[str, str, int], ...]
+    may_open_base: bool
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def load_adapter_reader() -> None:
+    """Import what `read_adapter` needs, which takes longer than the reading.
+
+    >>> serving.load_adapter_reader()
+    """
+
+
+def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
+    """The adapter in the folder, fingerprinted; only its own files are opened.
+
+    Raises:
+        ModelError: it cannot be fingerprinted.
+
+    >>> reading = serving.adapter_reading(db, db.bases[0], may_open_base=False)
+    >>> adapter = serving.read_adapter(Path("adapter"), reading)
+    >>> serving.record_adapter(db, adapter, "sent", dataset="imdb", author=None, run=None)
+    >>> db.show("sent").to_json()["kind"]
+    'adapter'
+    """
+    from ...indexer import fingerprint_sent_adapter
+
+    made = fingerprint_sent_adapter(folder, **vars(reading))
+    return replace(made, model=replace(made.model, source="upload"))
+
+
+def adapter_reading(
+    db: Database, base: str, recipe: str | None = None, *, may_open_base: bool
+) -> AdapterReading:
+    """What `read_adapter` needs to know to read an adapter of this family.
+
+    >>> serving.adapter_reading(db, db.bases[0], may_open_base=False).recipe.name
+    'sketch'
+    """
+    from ...indexer import known_shapes
+
+    return AdapterReading(
+        base=base,
+        recipe=db._catalog.find_recipe(recipe, base),
+        layout=db._catalog.base(base).layout,
+        may_open_base=may_open_base,
+        shapes=known_shapes(db._catalog, base),
+    )
+
+
+def record_adapter(
+    db: Database,
+    adapter: Indexed,
+    model: str,
+    *,
+    dataset: str | None,
+    author: str | None,
+    run: str | None,
+) -> None:
+    """Store an adapter that `read_adapter` read, under the id `model`; see its example."""
+    record = replace(
+        adapter.model,
+        id=model,
+        signature=adapter.model.content_sha256 or "",
+        dataset=dataset,
+        dataset_raw=dataset,
+        label_source="labels" if dataset else None,
+        author=author,
+        run=run or model,
+    )
+    db._catalog.record(replace(adapter, model=record))
+
+
+def prepare_searches(
+    db: Database, goes_on: Callable[[float, list[str]], bool] = lambda *_: True
+) -> list[StoreFull]:
+    """Do now what the first search after a change would wait for, small families first.
+
+    Args:
+        goes_on: Is called now and then with the share that is done and the bases that can be
+            searched; False stops the work.
+
+    Returns:
+        Why families have no file of sketches: there is no room for it.
+
+    >>> serving.prepare_searches(db)
+    []
+    """
+    from ...search import prepare_search
+
+    refusals, known = [], db._catalog.recipes()
+    groups = sorted(db._catalog.stats()["recipes"], key=lambda group: int(group["models"]))
+    bases, sizes = [group["base"] for group in groups], [group["models"] for group in groups]
+
+    def told(n: int, share: float) -> bool:
+        done = (sum(sizes[:n]) + share * sizes[n]) / sum(sizes)
+        return goes_on(done, sorted({*bases[:n]} - {*bases[n:]}))
+
+    for n, group in enumerate(groups):
+        if not told(n, 0.0):
+            break
+        try:
+            asks = partial(told, n)
+            prepare_search(db._catalog, group["base"], known[group["id"]], goes_on=asks)
+        except StoreFull as err:
+            refusals.append(err)
+    return refusals
+
+
+def bring_into_memory(db: Database, goes_on: Callable[[], bool] = lambda: True) -> None:
+    """Have the system read ahead what searches will read, and compute what they would of each
+    model; `goes_on` as for `prepare_searches`.
+
+    >>> serving.bring_into_memory(db)
+    """
+    from ...search import prepare_traits
+    from ...store import SketchFiles
+
+    db._catalog.access.derived(SketchFiles).bring_into_memory()
+    known = db._catalog.recipes()
+    for group in db._catalog.stats()["recipes"]:
+        prepare_traits(db._catalog, group["base"], known[group["id"]], goes_on=goes_on)

@@ -1,0 +1,72 @@
+"""Models that are not indexed, by reason: `failures`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..options import Question, option, record
+from ..results import Document, Row, Table
+from . import terminal
+from .face.opened import ONLY_FAMILY
+from .terminal.command_line import asking
+from .terminal.text import escaped
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+class FailureTable(Table):
+    """Models that are not indexed: `model`, `base`, `code`, `status`, `reason`."""
+
+    columns = ("model", "code", "reason")
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {**model, "code": group["code"], "status": group["status"]}
+            for group in self._document["failures"]
+            for model in group["models"]
+        ]
+
+
+@record
+class Failures(Question):
+    """Models that are not indexed, by reason, the most frequent reason first.
+
+    >>> len(db.failures())
+    0
+    """
+
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+    def answer(self, db: Opened) -> FailureTable:
+        return FailureTable({"failures": db._catalog.failures(db._catalog.find_base(self.base))})
+
+
+def show_failures(document: Document) -> None:
+    """Refused models, grouped by reason."""
+    if not document["failures"]:
+        terminal.say("no failures")
+    for group in document["failures"]:
+        about = f"{group['meaning']} · {len(group['models'])}"
+        status = "" if group["status"] == group["code"] else f" ({group['status']})"
+        terminal.say(f"[bold]{group['code']}[/]{status}: {about}")
+        for model in group["models"]:
+            reason = "" if model["reason"] == group["meaning"] else model["reason"]
+            parts = [reason, f"names {model['base_raw']}" if _names_another_base(model) else ""]
+            said = " · ".join(filter(None, parts))
+            terminal.say(f"  {escaped(model['model'])}" + f": [dim]{escaped(said)}[/]" * bool(said))
+
+
+def _names_another_base(model: Document) -> bool:
+    """Whether a model's files name its base by another name than the family's."""
+    named = model.get("base_raw")
+    return named is not None and named != model["base"] and named not in (model.get("reason") or "")
+
+
+command = asking(
+    Failures,
+    show_failures,
+    "List the models that are not indexed, by reason.",
+    "failures",
+)

@@ -1,0 +1,72 @@
+"""Kept data sets near a model: `find-data`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..options import argument, record
+from ..results import Document, Table
+from . import terminal
+from .face.opened import Family
+from .find_trained_on.find_trained_on import MEANING, _known_of_data
+from .terminal.command_line import asking
+from .terminal.text import escaped
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+class NearestDataTable(Table):
+    """The kept data sets nearest to a model: `rank`, `data`, `verdict`, `probability`, `z`,
+    `z_error`, `fdr`, `cosine`, `examples`, `loss`."""
+
+    columns = ("rank", "data", "verdict", "probability", "z", "z_error", "fdr", "loss", "examples")
+    _key = "data"
+
+
+@record
+class FindData(Family):
+    """The kept data sets nearest to a stored model: what it may have been trained on.
+
+    Returns:
+        A row for each kept data set of the model's family: `data`, `z`, `z_error`, `fdr`,
+        `verdict`, nearest first.
+
+    Raises:
+        RequestError: no data set is kept for the family.
+
+    >>> _ = db.data.find_models("reviews.csv", k=1, keep="reviews")
+    >>> db.data.nearest("imdb-0")[0]["data"]
+    'reviews'
+    """
+
+    stability = "provisional"
+
+    model: str = argument(help="Id of the model.")
+
+    def answer(self, db: Opened) -> NearestDataTable:
+        from ..search import find_data
+
+        base = db._catalog.find_base(self.base)
+        found = find_data(db._catalog, self.model, base=base, recipe=self.recipe)
+        return NearestDataTable({**found, "meaning": MEANING})
+
+
+def show_nearest_data(document: Document) -> None:
+    """The kept data sets nearest to a model."""
+    terminal.say(f"kept data nearest to [bold]{escaped(document['query']['model'])}[/]")
+    terminal.say(_known_of_data(document), "dim")
+    heads = ("rank", "data", *terminal.EVIDENCE_OF_DATA, "loss", "examples")
+    terminal.say_evidence(heads, document["data"])
+    terminal.say(f"It says at most: {document['meaning']}", "dim")
+
+
+command = asking(
+    FindData,
+    show_nearest_data,
+    """Show the kept data sets nearest to MODEL: what it may have been trained on.
+
+    `deltadex find-trained-on FILE --keep NAME` keeps a data set.
+    """,
+    "find-data someone/bert-imdb",
+)

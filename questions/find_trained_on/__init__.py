@@ -1,0 +1,1 @@
+"""Models that were trained on a data set."""

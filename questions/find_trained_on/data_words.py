@@ -1,0 +1,168 @@
+"""A file's tokens beside the footprints of models: `find-trained-on` without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RequestError
+from ...store import Filters
+
+if TYPE_CHECKING:
+    from ...data import ExampleSet
+    from ...search.footprint_match import FileMatch
+    from ...store import Catalog, ModelRow
+
+
+Row = dict[str, Any]
+
+MOST_EXAMPLES = 200_000
+"""Rows of a file whose tokens are compared; a larger one is sampled, and the answer says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordMatches:
+    """How a file's tokens match models; how many of each base have a footprint that was compared,
+    and how many have none."""
+
+    matches: Mapping[tuple[str, str], FileMatch]
+    rows: Mapping[tuple[str, str], ModelRow]
+    compared: Mapping[str, int]
+    without: int
+    notes: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every model could be compared."""
+        return not self.without and bool(self.matches)
+
+
+def texts_of(examples: ExampleSet) -> list[str]:
+    """All texts of a data set that a model may have been trained on, each once."""
+    texts: dict[str, None] = {}
+    for example in examples.examples:
+        parts = (example.text, example.pair, example.completion, example.label)
+        texts |= {part: None for part in parts if part and isinstance(part, str)}
+    return list(texts)
+
+
+def match_words(
+    catalog: Catalog, bases: Sequence[str], filters: Filters, texts: Sequence[str]
+) -> WordMatches:
+    """Of every model of the bases that passes the filters."""
+    from ...search.footprints import FamilyFootprints
+
+    matches: dict[tuple[str, str], FileMatch] = {}
+    rows: dict[tuple[str, str], ModelRow] = {}
+    compared: dict[str, int] = {}
+    notes, without = [], 0
+    models = catalog.models(filters)
+    for base in bases:
+        wanted = {row.key: row for row in models if row.base == base}
+        family = FamilyFootprints.read(catalog, base)
+        known = set(family.keys) & wanted.keys()
+        try:
+            found, refused = family.match(texts, known)
+        except RequestError as err:
+            found, refused, known = {}, {"": str(err)}, set()
+        notes += _reasons(refused)
+        known -= {key for key in known if wanted[key].id in refused}
+        matches |= {(base, id): match for id, match in found.items()}
+        rows |= {(base, row.id): row for row in wanted.values() if row.id in found}
+        compared[base] = len(known)
+        without += sum(r.status == "indexed" and k not in known for k, r in wanted.items())
+    return WordMatches(matches, rows, compared, without, tuple(notes))
+
+
+def _reasons(refused: Mapping[str, str]) -> list[str]:
+    """Each reason once, with the models that have it where others have another."""
+    models = {why: [id for id in refused if refused[id] == why] for why in refused.values()}
+    if len(models) == 1:
+        return list(models)
+    return [
+        f"{ids[0]}{f' and {len(ids) - 1} others' * (len(ids) > 1)}: {w}"
+        for w, ids in models.items()
+    ]
+
+
+def match_columns(match: FileMatch | None) -> Row:
+    """What a row of an answer gains."""
+    if match is None:
+        return {"touched": None, "missing": None, "missing_by_chance": None, "accident": None}
+    return {
+        "touched": match.touched,
+        "missing": match.missing,
+        "missing_by_chance": match.missing_by_chance,
+        "accident": match.accident,
+    }
+
+
+def ranked_by_words(words: WordMatches, k: int) -> list[Row]:
+    """Rows of the models that a file's tokens fit best, those that were trained on it first."""
+    order = sorted(
+        words.matches.items(), key=lambda item: (not item[1].is_trained_on, item[1].ratio, item[0])
+    )
+    rows = []
+    for rank, ((base, id), match) in enumerate(order[:k], start=1):
+        record = words.rows[base, id].record
+        rows.append(
+            {
+                "rank": rank,
+                "model": id,
+                **dict.fromkeys(("cosine", "score", "z", "z_error", "fdr")),
+                "probability": 1 - match.accident if match.is_trained_on else None,
+                "verdict": match.verdict(),
+                "dataset": record.dataset,
+                "author": record.author,
+                "run": record.run,
+                "base": base,
+                **match_columns(match),
+            }
+        )
+    return rows
+
+
+MEANING = (
+    "trained on this file, or on one that contains it, where no token that training touched is "
+    "missing from it. Two files of the same words cannot be told apart."
+)
+
+
+def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
+    """The document of an answer by words alone."""
+    neighbours = ranked_by_words(words, k)
+    bases = sorted(base for base, n in words.compared.items() if n)
+    n_read = len(examples.examples)
+    reading = f"{examples.source}: words of {n_read:,} of {examples.rows:,} rows"
+    query = {"texts": examples.source, "n_texts": n_read, "sha256": examples.sha256}
+    query |= {"base": bases[0] if len(bases) == 1 else None, "loss": None, "control": None}
+    families = [{"base": base, "compared": words.compared[base]} for base in bases]
+    return {
+        "query": {**query, "counts": None, "settings": None, "reading": reading},
+        **dict.fromkeys(("recipe", "recipe_id", "references", "calibration", "comparison")),
+        "verdict": neighbours[0]["verdict"] if neighbours else "no model has a footprint",
+        "compared": sum(words.compared.values()),
+        "without_footprint": words.without,
+        "neighbours": neighbours,
+        "families": families,
+        "left_out": [{"base": None, "reason": note} for note in words.notes],
+        "meaning": MEANING,
+    }
+
+
+def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Row]:
+    """The rows of a gradient's answer with what footprints say; models that were trained on the
+    file stand above all others."""
+    proven = [row for row in ranked_by_words(words, k) if row["probability"] is not None]
+    known = {(row["base"], row["model"]): row for row in neighbours}
+    first = []
+    for row in proven:
+        of_gradient = known.pop((row["base"], row["model"]), {})
+        kept = {key: of_gradient.get(key, row[key]) for key in ("cosine", "score", "z", "z_error")}
+        first.append({**of_gradient, **row, **kept, "fdr": of_gradient.get("fdr")})
+    rest = [
+        {**row, **match_columns(words.matches.get((row["base"], row["model"])))}
+        for row in known.values()
+    ]
+    return [{**row, "rank": rank} for rank, row in enumerate([*first, *rest][:k], start=1)]

@@ -1,0 +1,218 @@
+"""Data sets asked of one family or of every family of a catalog, and the documents of the answers.
+
+What families answer differently is null in a document of several, and stands in `families`, which
+has a row for each.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import DataError, ModelError, RequestError, StudyError
+from ..face.opened import Opened, find_family
+
+if TYPE_CHECKING:
+    from ...records import DataSet
+    from ...search import TrainedModels
+    from ...store import Filters
+
+
+Row = dict[str, Any]
+
+Thing = TypeVar("Thing")
+
+REFUSALS = (DataError, ModelError, RequestError, StudyError, MemoryError)
+"""What one family may raise, and another answer."""
+
+log = logging.getLogger(__name__)
+
+
+class AskedFamilies:
+    """The family of a base, or every family of a catalog, and why some could not be asked."""
+
+    def __init__(
+        self, db: Opened, *, base: str | None, recipe: str | None, filters: Filters
+    ) -> None:
+        self._catalog = db._catalog
+        self._recipe, self._filters = recipe, filters
+        bases = self._catalog.bases() if base is None else []
+        self.bases = bases if len(bases) > 1 else [find_family(self._catalog, base)]
+        self._errors: dict[str, Exception] = {}
+
+    @property
+    def are_several(self) -> bool:
+        return len(self.bases) > 1
+
+    @property
+    def left_out(self) -> list[Row]:
+        """`base` and `reason` of those that could not be asked."""
+        return [{"base": base, "reason": _line(err)} for base, err in self._errors.items()]
+
+    def ask(self, answer: Callable[[str], Thing]) -> list[tuple[Thing, float]]:
+        """What each answers to its base, and its seconds; nothing that one loads is held while the
+        next is asked.
+
+        Raises:
+            DataError: several families refuse, for different reasons, and none has an answer. The
+                one reason of all, and what a single family raises, is raised as it is.
+        """
+        for base in self.bases:
+            self._attempt(base, self._check)
+        able = [base for base in self.bases if base not in self._errors]
+        answers: list[tuple[Thing, float]] = []
+        for base in able:
+            answers += self._attempt(base, _timed, answer)
+            if self.are_several:
+                gc.collect()  # modules of transformers refer to one another
+        if not answers:
+            raise self._refusal()
+        return answers
+
+    def _attempt(self, base: str, work: Callable[..., Thing], *rest: Any) -> list[Thing]:
+        """What is answered, in a list; nothing where one of several families refuses."""
+        try:
+            return [work(base, *rest)]
+        except REFUSALS as err:
+            if not self.are_several:
+                raise
+            # what its frames hold is a loaded base
+            err.__cause__ = err.__context__ = None
+            self._errors[base] = err.with_traceback(None)
+            log.warning("%s is not asked: %s", base, _line(err))
+            return []
+
+    def _check(self, base: str) -> None:
+        from ...search import check_searchable
+
+        n = check_searchable(self._catalog, base, recipe=self._recipe, filters=self._filters)
+        if not n and self.are_several:
+            raise RequestError("no model of it passes the filters")
+
+    def _refusal(self) -> Exception:
+        reasons = {_line(err): err for err in self._errors.values()}
+        if len(reasons) == 1:
+            return next(iter(reasons.values()))
+        listed = "; ".join(f"{row['base']}: {row['reason']}" for row in self.left_out)
+        return DataError(f"none of {len(self.bases)} families can be asked: {listed}")
+
+
+def _timed(base: str, answer: Callable[[str], Thing]) -> tuple[Thing, float]:
+    start = time.monotonic()
+    return answer(base), time.monotonic() - start
+
+
+def _line(err: Exception) -> str:
+    """The first line of an error."""
+    return str(err).splitlines()[0] if str(err) else "not enough memory"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyAnswer:
+    """What one family answers to a data set; what was said of the reading, and of examples that
+    the data set and its control lost."""
+
+    data: DataSet
+    found: TrainedModels
+    reading: str
+    lost: tuple[str, ...]
+
+
+def joint_answer(
+    asked: Sequence[tuple[FamilyAnswer, float]], left_out: Sequence[Row], k: int
+) -> Row:
+    """The document of `find-trained-on`: the `k` models of all families, and a row for each."""
+    answers = [answer for answer, _ in asked]
+    families, models = _joint([answer.data for answer in answers], [a.found for a in answers], k)
+    for row, (answer, seconds) in zip(families, asked, strict=True):
+        told = described(answer.data)
+        row |= {key: told[key] for key in ("counts", "settings")}
+        comparison = (answer.found.to_json()["comparison"] or {}).items()
+        row |= {"reading": answer.reading, "seconds": seconds}
+        row["comparison"] = {key: value for key, value in comparison if key != "models"} or None
+    query = {"texts": answers[0].data.name, "n_texts": max(row["examples"] for row in families)}
+    query |= _shared(families, "base", "loss", "sha256", "control", "counts", "settings", "reading")
+    return {
+        "query": query,
+        **_shared(families, "recipe", "recipe_id"),
+        "verdict": _verdict(models),
+        "compared": sum(row["compared"] for row in families),
+        **_shared(families, "references", "calibration"),
+        "comparison": _joint_comparison(answers, models),
+        "neighbours": models,
+        "families": families,
+        "left_out": list(left_out),
+    }
+
+
+def _joint_comparison(answers: Sequence[FamilyAnswer], models: Sequence[Row]) -> Row | None:
+    """The ranked models beside the control, by the comparison of their families."""
+    compared = {answer.data.base: answer.found.comparison for answer in answers}
+    documents = {base: found.to_json() for base, found in compared.items() if found is not None}
+    if not documents:
+        return None
+    effects = {
+        (base, effect["model"]): {**effect, "base": base}
+        for base, document in documents.items()
+        for effect in document["models"]
+    }
+    return {
+        **_shared(list(documents.values()), "control", "examples", "groups", "others"),
+        "models": [effects[model["base"], model["model"]] for model in models],
+        "left_out": [*dict.fromkeys(sentence for answer in answers for sentence in answer.lost)],
+    }
+
+
+OF_FAMILY = ("base", "recipe", "recipe_id", "compared", "calibration")
+"""What a family says of every data set."""
+
+OF_DATA = ("loss", "examples", "sha256", "control", "verdict", "references")
+
+
+def _joint(
+    sets: Sequence[DataSet], found: Sequence[TrainedModels], k: int
+) -> tuple[list[Row], list[Row]]:
+    """A row for each family of a data set, and one for each of the `k` models of all of them."""
+    from ...search import judge_jointly, rank_jointly
+
+    judged = judge_jointly(found)
+    rows = []
+    for data, own in zip(sets, judged, strict=True):
+        told = described(data) | own.to_json() | {"control": own.control_json()}
+        nearest = asdict(own.models[0]) if own.models else {}
+        rows.append(
+            {key: told[key] for key in (*OF_FAMILY, *OF_DATA)}
+            | {"nearest": nearest.get("model")}
+            | {key: nearest.get(key) for key in ("z", "probability")}
+        )
+    return rows, [asdict(model) for model in rank_jointly(judged, k)]
+
+
+def _shared(rows: Sequence[Row], *keys: str) -> Row:
+    """What all rows say; None where they differ."""
+    return {
+        key: rows[0][key] if all(row[key] == rows[0][key] for row in rows) else None for key in keys
+    }
+
+
+def _verdict(models: Sequence[Row]) -> str:
+    """Of the nearest model."""
+    return str(models[0]["verdict"]) if models else "no model stands out"
+
+
+def described(data: DataSet) -> Row:
+    """What is kept of a data set, but its numbers."""
+    settings = {key: value for key, value in data.settings.items() if value not in (None, "", {})}
+    return {
+        "data": data.name,
+        "base": data.base,
+        "loss": data.loss,
+        "examples": data.examples,
+        "sha256": data.sha256,
+        "counts": dict(data.counts),
+        "settings": settings,
+    }

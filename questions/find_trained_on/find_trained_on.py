@@ -1,0 +1,364 @@
+"""Models that were trained on a data set: `find-trained-on`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import RequestError
+from ...options import Place, argument, as_kind, option, record
+from ...results import Document, Table, count
+from ...store import Filters
+from .. import terminal
+from ..face.opened import Track, find_family, require_labels
+from ..find_similar import _calibrated, _headline
+from ..terminal.command_line import Common, command_with, print_answer
+from ..terminal.text import escaped
+from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
+from .families import AskedFamilies, FamilyAnswer, joint_answer
+from .making import NAME, DataMaking, DataReading, kept_data
+
+if TYPE_CHECKING:
+    from ...data import ExampleSet
+    from ...records import DataSet
+    from ...store import Catalog
+    from ..face.opened import Opened
+
+
+MEANING = (
+    "trained on this data, or on data like it: alike data gives alike gradients. "
+    "It is no proof that a model saw any one example."
+)
+"""What an answer says at most; printed with every one of them."""
+
+OF_WORDS = ("touched", "missing", "missing_by_chance")
+"""Columns of a file's words beside a footprint."""
+
+
+class TrainedModelTable(Table):
+    """The models nearest to a data set, nearest first.
+
+    A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
+    `verdict`, `probability` (that the model was trained on this data; None in families too small
+    to say), `z` (deviations above this data set's scores with the family's strangers), `z_error`
+    (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
+    `query` (with its `control`), `references`, `compared`, `calibration`, `comparison` (where a
+    control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), `families` (a row
+    for each that was asked; what they say differently is None in the rest of the document),
+    `left_out` (`base` and `reason` of those that could not be asked), and `meaning`: what an answer
+    says at most.
+    """
+
+    columns: tuple[str, ...] = (
+        *("rank", "model", "verdict", "probability", "z", "z_error", "fdr", "dataset", "author"),
+    )
+    _key = "neighbours"
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document)
+        if any(row.get("touched") is not None for row in document["neighbours"]):
+            self.columns = (*self.columns[:3], *OF_WORDS, *self.columns[3:])
+        if document["recipe"] is None and document["calibration"] is None:
+            self.columns = ("rank", "model", "verdict", *OF_WORDS, "dataset", "author")
+        if len(document["families"]) > 1:
+            self.columns = ("rank", "base", *self.columns[1:])
+
+
+@record
+class FindTrainedOn(Filters, DataReading):
+    """The `k` fine-tunes of a base that were most likely trained on a data set.
+
+    The words of the file are compared with those that each model was trained on, where its input
+    embedding tells them: nothing is run. For models without, the base runs once over the examples,
+    forward and backward, and the negated gradient is compared with every model's ΔW as if it were a
+    full fine-tune's; no label of a model is used, but where labels of near models disagree
+    `probability` is lower. It says: trained on this data, or on data like it.
+
+    Returns:
+        A row for each model, nearest first: `rank`, `model`, `verdict`, `probability`, `z`,
+        `z_error`, `fdr`, `cosine` and labels; with a footprint `touched` (tokens that it saw),
+        `missing` (of them, tokens that are not in the file), `missing_by_chance` (how many other
+        data of that size would lack) and `accident`. The document has `query` (with `control`: the
+        same texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
+        `p` and `verdict` of each model) and `meaning`.
+
+    Raises:
+        RequestError: the base or the data set lacks what a loss needs.
+        DataError: the file cannot be read, or has no texts.
+        StudyError: the base cannot be loaded.
+
+    >>> found = db.data.find_models("reviews.csv", k=2)
+    >>> [set(row) >= {"model", "z", "fdr", "verdict"} for row in found]
+    [True, True]
+    """
+
+    data: Place = argument(
+        metavar="DATA",
+        help="A file or folder (csv, tsv, jsonl, json, parquet, txt, a saved or downloaded "
+        "`datasets` data set), or the name of a kept data set.",
+    )
+    k: int = option("-k", default=10, least=1, help="Show this many models.")
+    _: KW_ONLY
+    keep: str | None = option(
+        default=None,
+        metavar="NAME",
+        help="Keep the data set under this name: fingerprints, counts, hash and settings, no text.",
+    )
+    control: Place | None = option(
+        default=None,
+        metavar="FILE_OR_NAME",
+        help="Test whether models lie nearer to DATA than to these texts of the same kind, which "
+        "no model has seen.",
+    )
+    quick: bool = option(
+        default=False,
+        help="Compare the file's words alone, with models that have a footprint: nothing is run.",
+    )
+    only_kept: bool = option(
+        default=False, doors="python", help="Whether DATA is a kept data set, and never a file."
+    )
+
+    def answer(self, db: Opened) -> TrainedModelTable:
+        catalog = db._catalog
+        if self.quick and (self.keep is not None or self.control is not None):
+            raise RequestError("--quick computes no gradient: leave out --keep and --control")
+        if self.keep is not None:
+            if not NAME.fullmatch(self.keep):
+                raise RequestError(
+                    f"{self.keep!r}: a data set's name has letters, digits, spaces and . + @ - _, "
+                    "at most 100"
+                )
+            if catalog.read_only:
+                raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
+        require_labels(catalog, self)
+        if self.device != "cpu":
+            from ...study.study import usable_device
+
+            usable_device(self.device)  # refused before a data set is read
+        words, examples = self._matched(catalog)
+        of_gradients = {"label", "loss", "max_examples", "max_tokens", "batch_size", "dtype"}
+        is_asked = (
+            bool(of_gradients & set(self.changed())) or (self.keep, self.control) != (None,) * 2
+        )
+        is_enough = words is not None and words.is_complete and not is_asked
+        if words is not None and examples is not None and (self.quick or is_enough):
+            return TrainedModelTable(words_answer(words, examples, self.k))
+        if self.quick:
+            raise RequestError("no model has a footprint to compare the file's words with")
+        families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
+        asked = families.ask(partial(self._answer, catalog, db._track))
+        document = joint_answer(asked, families.left_out, self.k)
+        if words is not None and words.matches:
+            document["neighbours"] = with_words(document["neighbours"], words, self.k)
+            document["verdict"] = document["neighbours"][0]["verdict"]
+        return TrainedModelTable({**document, "meaning": MEANING})
+
+    def _matched(self, catalog: Catalog) -> tuple[WordMatches | None, ExampleSet | None]:
+        """How the file's words match the footprints of the models; None where no model has one, or
+        DATA is a kept data set, whose texts are not kept."""
+        bases = catalog.bases() if self.base is None else [find_family(catalog, self.base)]
+        path = Path(self.data).expanduser()
+        if self.only_kept or not path.exists() or not any(map(catalog.footprints.ids, bases)):
+            return None, None
+        from ...data import ColumnChoice, read_examples
+
+        examples = read_examples(
+            path,
+            as_kind(ColumnChoice, self),
+            max_examples=MOST_EXAMPLES,
+            seed=self.seed,
+            split=self.split,
+        )
+        return match_words(catalog, bases, self, texts_of(examples)), examples
+
+    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyAnswer:
+        """What one family answers; its data set is kept."""
+        from ...search import find_trained_on
+
+        data, control, reading, lost = self._read(DataMaking(catalog, base, self, track))
+        if self.keep is not None:
+            catalog.data_sets.save(data)
+        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        return FamilyAnswer(data, found, reading, lost)
+
+    def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
+        """The data set and its control, each kept or made of a file's examples; what was said of
+        the reading, and what was left out of both."""
+        from ...data import matched_examples
+        from ...search.trained_on import check_control
+
+        data, control, keep = self.data, self.control, self.keep
+        kept = kept_data(making, data, only=self.only_kept)
+        kept_control = None if control is None else kept_data(making, control)
+        if control is not None and kept is None and kept_control is None:
+            name, other = Path(data).name, Path(control).name
+            if name == other:
+                name, other = Path(data).as_posix(), Path(control).as_posix()
+            examples, others, left_out = matched_examples(
+                making.read(data, name), making.read(control, other)
+            )
+            made = making.make(examples, keep or name, beside=others)
+            against = making.make(others, other, beside=examples)
+            return made, against, examples.describe(), left_out
+        if kept is not None and control is None:
+            self._refuse_reading()
+        if kept is not None:
+            made, description = kept, "a kept data set; no file was read"
+        else:
+            examples = making.read(data)
+            made = making.make(examples, keep or Path(data).name)
+            description = examples.describe()
+        if control is None:
+            return made, None, description, ()
+        against = kept_control or making.make(making.read(control), Path(control).name)
+        check_control(made, against)
+        return made, against, description, ()
+
+    def _refuse_reading(self) -> None:
+        """Raises `RequestError` for options of reading, where a kept data set is asked."""
+        names = [*self.changed(), *["keep"] * (self.keep is not None)]
+        if names:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+            raise RequestError(
+                f"{self.data} is a kept data set, which is not read again: leave out {options}, "
+                "or name its file"
+            )
+
+
+def show_trained_models(document: Document) -> None:
+    """The models nearest to a data set, the control, and what it means at most."""
+    if "without_footprint" in document:
+        show_word_matches(document)
+        return
+    query, models, families = (document[key] for key in ("query", "neighbours", "families"))
+    names = terminal.names_of_several(document)
+    if names:
+        terminal.say(f"models of {len(names)} bases nearest to [bold]{escaped(query['texts'])}[/]")
+        of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
+        terminal.say_evidence(of_base, terminal.renamed(families, names))
+    else:
+        terminal.say(
+            f"models of {escaped(query['base'])} nearest to [bold]{escaped(query['texts'])}[/]: "
+            f"gradient of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
+        )
+    terminal.say_of_bases(names, [(row["base"], row["reading"]) for row in families])
+    if models:
+        is_small = all(row["calibration"]["source"] == terminal.NULL for row in families)
+        terminal.say(f"[bold]{_headline(models, document['compared'], is_small=is_small)}[/]")
+        terminal.say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
+        if names:
+            least = max(row["calibration"]["verdict_from"] for row in families)
+            terminal.say(
+                f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}", "dim"
+            )
+        if query["control"]:
+            terminal.say(
+                f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
+                "model that is no higher, the texts may be alike and not what the labels teach"
+            )
+        has_words = any(model.get("touched") is not None for model in models)
+        of_words = ("touched", "missing") if has_words else ()
+        heads = ("rank", "model", *terminal.EVIDENCE_OF_DATA, *of_words, "dataset", "author")
+        terminal.say_evidence(terminal.with_base(heads, names), terminal.renamed(models, names))
+        if document["comparison"]:
+            _show_comparison(document, names)
+    else:
+        terminal.say("no model passes the filters")
+    terminal.show_left_out(document)
+    if models:
+        terminal.say(f"It says at most: {document['meaning']}", "dim")
+
+
+def _known_of_data(family: Document) -> str:
+    """What the probabilities of a family are known from, and by what else it is normalised."""
+    calibration, n_others = family["calibration"], family.get("references")
+    is_known = calibration["source"] == "families like it"
+    known = terminal.FROM_DATA if is_known else _calibrated(calibration)
+    return known + f"; models normalised by {n_others} gradients of other data" * bool(n_others)
+
+
+def _show_comparison(document: Document, names: Mapping[str, str]) -> None:
+    """The data against the control, model by model."""
+    comparison = document["comparison"]
+    files = f"{document['query']['texts']} against the control {comparison['control']}"
+    tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
+    if names:
+        terminal.say(escaped(files), "bold")
+        terminal.say_of_bases(names, tested)
+    else:
+        terminal.say(escaped(f"{files}: {tested[0][1]}"))
+    for sentence in comparison["left_out"]:
+        terminal.say(escaped(sentence), "dim")
+    heads = terminal.with_base(("model", "verdict", "effect", "95 %", "p"), names)
+    terminal.say_evidence(heads, terminal.renamed(comparison["models"], names))
+
+
+def _tested(comparison: Document) -> str:
+    others = comparison["others"]
+    null = (
+        f"and {others} other models"
+        if others
+        else "alone: too few other models to see whether the two files differ for every model"
+    )
+    return (
+        f"{count(comparison['examples'], 'example')} of each; tested by {comparison['groups']} "
+        f"groups of each {null}"
+    )
+
+
+def show_word_matches(document: Document) -> None:
+    """The models that a file's words fit, and what a row proves."""
+    query, rows = document["query"], document["neighbours"]
+    terminal.say(f"models by the words of [bold]{escaped(query['texts'])}[/]: nothing was run")
+    terminal.say(escaped(query["reading"]), "dim")
+    n_trained = sum(row["probability"] is not None for row in rows)
+    compared = count(document["compared"], "model")
+    if not rows:
+        terminal.say(f"[bold]no model of {compared} can be compared[/]")
+    elif n_trained:
+        verb = "was" if n_trained == 1 else "were"
+        least = max(row["accident"] for row in rows if row["probability"] is not None)
+        terminal.say(
+            f"[bold]{n_trained} of {compared} {verb} trained on this file, or on one that contains "
+            f"it[/]; by accident in less than {least:.0e} of other files"
+        )
+    else:
+        terminal.say(f"[bold]of none of {compared} can it be said that this file trained it[/]")
+    if document["without_footprint"]:
+        terminal.say(
+            f"not compared: {count(document['without_footprint'], 'model')} without a footprint "
+            "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
+        )
+    heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
+    terminal.say_evidence(heads, rows)
+    for left in document["left_out"]:
+        terminal.say(escaped(left["reason"]), "dim")
+    terminal.say(f"It says at most: {escaped(document['meaning'])}", "dim")
+
+
+@command_with(FindTrainedOn)
+def command(common: Common, asked: FindTrainedOn) -> None:
+    """Find the models that were trained on DATA, or on data like it.
+
+    DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
+    set, or the name of a data set that was kept. The base runs once over the examples, forward and
+    backward; a model whose update lies along the negated gradient was trained on alike data. No
+    labelled model is needed. Alike data gives alike gradients: an answer never says that a model
+    saw one certain example. --control takes texts of the same kind that no model can have seen,
+    such as ones written later, and tells a model of this data from a model of data like it.
+
+    Of a catalog of several families every base is asked, one after the other, where --base names
+    none. Their models make one list, by probability; a family that cannot be asked is named with
+    the reason.
+
+    \b
+    Example:
+      deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
+      deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
+      deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
+    """
+    read_only = None if asked.keep is None else False
+    print_answer(common, asked, show_trained_models, read_only=read_only)

@@ -1,0 +1,259 @@
+"""Models come into a catalog: `index`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import REASONS, BaseError, RequestError, SourceError, StudyError
+from ..indexer import FamilyOptions
+from ..options import as_kind, option, record
+from ..results import Document, Row, Table, count, size
+from . import terminal
+from .face.opened import Opened
+from .plan import Plan, opened_for_reading, print_plan
+from .terminal.command_line import (
+    CONTINUES,
+    EXIT_NOTHING_DONE,
+    EXIT_SOME_FAILED,
+    Common,
+    command_with,
+    print_document,
+    when_stopped,
+)
+from .terminal.text import escaped
+
+if TYPE_CHECKING:
+    from ..indexer import Progress
+    from ..indexer.lexicon import BaseLexicon
+
+
+NOTES_SHOWN = 5
+
+
+class IndexReport(Table):
+    """What an indexing run did: counts in the document, a row for each model it refused."""
+
+    columns = ("model", "code", "reason")
+
+    def _rows(self) -> Sequence[Row]:
+        return [*self._document["failed"], *self._document["skipped_models"]]
+
+    @property
+    def indexed(self) -> int:
+        """Models that were fingerprinted in this run."""
+        return int(self._document["indexed"])
+
+
+@record
+class Index(FamilyOptions):
+    """Fingerprint the fine-tunes of `base`; models that did not change are not read again.
+
+    `progress` is called for every model.
+
+    Returns:
+        Counts, and a row for each model that was refused: `model`, `code`, `reason`.
+
+    Raises:
+        SourceError: the folder, list, labels or Hub listing cannot be read.
+        BaseError: the base's weights cannot be read.
+
+    >>> db.index("base", "models", labels="models/labels.csv").to_json()["unchanged"]
+    4
+    """
+
+    _: KW_ONLY
+    ray: str | None = option(
+        default=None,
+        metavar="ADDRESS|local",
+        help="Read with the workers of a Ray cluster, --workers of them.",
+    )
+    progress: Progress | None = None
+
+    def answer(self, db: Opened) -> IndexReport:
+        from ..indexer import is_several
+
+        if self.source is None and not self.hub and is_several(self.base):
+            return _index_all(self, db)
+        return index_models(self, db)
+
+
+def index_models(asked: Any, db: Opened) -> IndexReport:
+    """The models of a family, or single ones, by a question that has those options."""
+    from ..indexer import IndexOptions, index_family
+
+    report = index_family(db._catalog, as_kind(IndexOptions, asked), asked.progress, _build_lexicon)
+    return IndexReport(report.to_json())
+
+
+def _build_lexicon(source: str, tokenizer: bytes, device: str) -> BaseLexicon | None:
+    """None where nothing that runs a model is installed."""
+    from ..search.vocabulary import Vocabulary
+
+    try:
+        from ..data.lexicon import build_lexicon
+
+        words = Vocabulary(tokenizer).frequent_words()
+    except (StudyError, RequestError):
+        return None
+    return build_lexicon(source, words, device)
+
+
+def _index_all(asked: Index, db: Opened) -> IndexReport:
+    """Every family of a folder, one after the other; the sums of their reports."""
+    from ..indexer import families_below
+
+    folder = Path(asked.base)
+    found = families_below(db._catalog, folder, Path(asked.labels) if asked.labels else None)
+    reasons = found.left_out.items()
+    left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
+    reports = []
+    for base, ids in found.ids.items():
+        try:
+            report = index_models(replace(asked, base=base, source=folder, only=ids), db)
+        except (BaseError, SourceError) as err:
+            reason = f"base {base}: {err}"
+            left_out += [
+                {"model": id, "code": "needs-base", "reason": reason} for id in sorted(ids)
+            ]
+        else:
+            reports.append(report.to_json())
+    if not reports and not left_out:
+        raise SourceError(f"{folder}: no model in this folder")
+    sums = ("indexed", "unchanged", "failed", "skipped_models", "bytes_read", "seconds")
+    total = {
+        key: sum((r[key] for r in reports), type(reports[0][key])()) for key in sums if reports
+    }
+    empty = {"indexed": 0, "unchanged": 0, "failed": [], "skipped_models": []}
+    return IndexReport({**empty, **total, "families": reports, "left_out": left_out})
+
+
+def show_report(document: Document) -> None:
+    """What an indexing run did, and every model it refused; of several families one by one."""
+    if "families" in document:
+        for family in document["families"]:
+            show_report(family)
+        reasons = Counter(row["reason"] for row in document["left_out"])
+        for reason, n in reasons.most_common():
+            terminal.say(f"[yellow]{count(n, 'model')} left out[/]: {escaped(reason)}")
+        return
+    refused = len(document["failed"])
+    partly = document.get("partly_read", [])
+    indexed = f"[bold]{document['indexed']}[/] indexed"
+    if partly:
+        indexed += f" ([yellow]{len(partly)} on part of their matrices[/])"
+    parts = [indexed, f"{document['unchanged']} unchanged"]
+    if document["skipped_models"]:
+        parts.append(f"{len(document['skipped_models'])} skipped")
+    if refused:
+        parts.append(f"[yellow]{refused} not indexed[/]")
+    base_read = document["base_bytes_read"]
+    of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
+    read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
+    if base_read:
+        read += f", and {size(base_read)} of the base"
+    terminal.say(
+        f"{escaped(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
+    )
+    if partly:
+        notes = Counter(row["note"] for row in partly)
+        said = "; ".join(
+            f"{note}" + f" ({count(n, 'model')})" * (len(notes) > 1)
+            for note, n in notes.most_common(NOTES_SHOWN)
+        )
+        rest = "model rests on part of its" if len(partly) == 1 else "models rest on part of their"
+        terminal.say(
+            f"[yellow]{len(partly)} {rest} matrices[/]: "
+            f"{escaped(said)}{' …' * (len(notes) > NOTES_SHOWN)}"
+        )
+    if labels := document.get("labels"):
+        terminal.say(f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", "dim")
+    if guessed := document.get("labels_guessed"):
+        terminal.say(
+            f"{count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
+            "label` overrides",
+            "dim",
+        )
+    rows = [*document["failed"], *document["skipped_models"]]
+    if rows:
+        terminal.say_rows(("model", "code", "reason"), rows)
+    if closed := sum(REASONS[row["code"]].by_rights for row in rows):
+        terminal.say(
+            f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
+            "pages, set HF_TOKEN to a token that may read them, and run again"
+        )
+
+
+@record
+class Strictness:
+    """What counts as a failure."""
+
+    _: KW_ONLY
+    strict: bool = option(
+        default=False,
+        help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
+    )
+
+
+@record
+class Rehearsal:
+    """Nothing is done."""
+
+    _: KW_ONLY
+    dry_run: bool = option(default=False, help="Print what would be done, as `plan` does.")
+
+
+@command_with(Index, Strictness, Rehearsal)
+def command(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehearsal) -> None:
+    """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
+
+    BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
+    holds models at any depth, or is a file with one id or path per line. A second run reads
+    only what is new. FOLDER alone is indexed family by family, by the bases that its models
+    name.
+
+    \b
+    Example:
+      deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
+      deltadex index ./all-my-fine-tunes
+    """
+    writes_catalog = asked.parts is None or asked.ray is not None
+    if rehearsal.dry_run:
+        print_plan(common, as_kind(Plan, asked), writes_catalog=writes_catalog)
+    else:
+        run_with_progress(
+            common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub
+        )
+
+
+def run_with_progress(
+    common: Common,
+    asked: Any,
+    strictness: Strictness,
+    *,
+    writes_catalog: bool = True,
+    whole_family: bool = False,
+) -> None:
+    """Index with progress, print the report, and exit by what failed."""
+    progress = terminal.RunProgress(quiet=common.quiet)
+    when_stopped(lambda: _kept(progress.n_outcomes))
+    with opened_for_reading(common, writes_catalog=writes_catalog) as db, progress:
+        report = replace(asked, progress=progress).answer(db)
+    print_document(report, show_report, common)
+    document = report.to_json()
+    done = document["indexed"] + document["unchanged"]
+    reasons = [REASONS[row["code"]] for row in report]
+    if whole_family and done:  # nobody named the models that others may not read
+        reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
+    if any(strictness.strict or reason.is_failure for reason in reasons):
+        sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
+
+
+def _kept(n_models: int) -> str:
+    if n_models:
+        return f"Progress is saved: {count(n_models, 'model')}; {CONTINUES}"
+    return "No model was finished yet; run the same command again."

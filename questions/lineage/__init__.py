@@ -1,0 +1,1 @@
+"""Which models were trained from which."""

@@ -1,0 +1,191 @@
+"""A lineage: a row a model, indented below its parent; and the same for Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.lines import Line2D
+
+from ...errors import RequestError
+from ...figures import (
+    ENDINGS,
+    PALETTE,
+    SMALL,
+    Picture,
+    Width,
+    add_legend,
+    middle_cut,
+    new_picture,
+    short,
+)
+from ...results import Descent, printable
+from ...store import check_folder
+
+ROW_MM, HEAD_MM = 4.0, 16.0
+
+MOST_ROWS = 200
+"""Rows of a picture; of a larger family, models with the most below them."""
+
+NAME: Mapping[Width, int] = {"full": 44, "column": 22}
+"""Characters of a name."""
+
+INDENTS: Mapping[Width, float] = {"full": 14.0, "column": 6.0}
+"""Levels that the indents take half of the width for, at least."""
+
+MARKS = {
+    "base": ("s", "#7F7F7F", "base"),
+    "fine-tune": ("o", PALETTE[0], "fine-tune"),
+    "duplicate": ("o", PALETTE[5], "copy"),
+    "quantised": ("v", PALETTE[4], "rounded copy"),
+    "merge": ("D", PALETTE[2], "merge"),
+}
+
+SOLID_FROM = 0.8
+"""Probability from which an edge is drawn as a line, not dotted."""
+
+FAINT = "#8a8f98"
+
+CAPTION = (
+    "A model stands below the one that it was trained from, by weights and times; the number is "
+    "the probability of that edge. {without} of {models} hang at the base: no parent is known."
+)
+
+Edge = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Row:
+    """A model in the picture; `n_left` instead of one where some are left out."""
+
+    level: int
+    above: int
+    edge: Edge | None = None
+    n_left: int = 0
+    others: list[Edge] = field(default_factory=list)
+
+
+def check_lineage_ending(target: Path) -> None:
+    """Refuse, with a `RequestError`, a file name that is no picture's, nor one of Graphviz; and one
+    in no folder."""
+    check_folder(target)
+    if target.suffix.lower() not in (*ENDINGS, ".dot"):
+        endings = ", ".join((*ENDINGS, ".dot"))
+        raise RequestError(f"{target}: a lineage's file name ends in one of {endings}")
+
+
+def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
+    """Draw the document that `deltadex lineage --json` prints."""
+    rows = _rows(document)
+    caption = CAPTION.format(without=document["without_parent"], models=document["models"])
+    picture = new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
+    axes = picture.figure.subplots()
+    axes.set_axis_off()
+    deepest = max(row.level for row in rows)
+    reach = max(float(deepest), INDENTS[width] / 2)
+    axes.set_xlim(-0.3, 2 * reach)
+    axes.set_ylim(len(rows) - 0.5, -0.7)
+    kinds = {"base"}
+    for number, row in enumerate(rows):
+        if number:
+            across = row.level - 1
+            solid = row.edge is None or row.edge["probability"] >= SOLID_FROM
+            style = "-" if solid else ":"
+            axes.plot(
+                [across, across, row.level],
+                [row.above, number, number],
+                color=FAINT,
+                linewidth=0.8,
+                linestyle=style,
+                zorder=1,
+                solid_capstyle="round",
+            )
+        if row.edge is None and number:
+            axes.text(row.level, number, f"… and {row.n_left} more", va="center", color=FAINT)
+            continue
+        kind = row.edge["kind"] if row.edge else "base"
+        name = row.edge["child"] if row.edge else document["base"]
+        kinds.add(kind)
+        marker, colour, _ = MARKS[kind]
+        axes.plot([row.level], [number], marker, color=colour, markersize=4, zorder=3)
+        shown = middle_cut(name, NAME[width])
+        label = axes.text(row.level + 0.16, number, shown, va="center", fontsize=SMALL)
+        if words := _words(row, document["base"], width):
+            axes.annotate(
+                words,
+                (1, 0.5),
+                xycoords=label,
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=SMALL - 1,
+                color=FAINT,
+            )
+        told = f"{name}\n{row.edge['kind']} of {row.edge['parent']}" if row.edge else name
+        picture.hover(axes, [row.level], [number], [told])
+    entries = {
+        name: Line2D([], [], marker=marker, color=colour, linestyle="", markersize=4)
+        for kind, (marker, colour, name) in MARKS.items()
+        if kind in kinds
+    }
+    add_legend(picture.figure, entries)
+    picture.figure.suptitle(f"Lineage of {short(document['base'])}")
+    return picture
+
+
+def _words(row: _Row, base: str, width: Width) -> str:
+    """What stands behind a name: the probability, the other parents of a merge, and words of its
+    training data."""
+    edge = row.edge
+    if edge is None:
+        return ""
+    words = [f"{edge['probability']:.2f}"] if edge["parent"] != base else []
+    if words and edge["weight"] is not None and width == "full":
+        words.append(f"weight {edge['weight']:.2f}")
+        words += [f"+ {middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
+    elif edge["words"] and width == "full":
+        words.append(middle_cut(", ".join(edge["words"]), NAME[width]))
+    return "  ".join(words)
+
+
+def _rows(document: Mapping[str, Any]) -> list[_Row]:
+    """The base, then every model below its first parent, depth first; at most `MOST_ROWS`."""
+    tree = Descent.of(document)
+    kept = set(sorted(tree.sizes, key=lambda name: (-tree.sizes[name], name))[:MOST_ROWS])
+
+    def below(name: str, level: int, above: int) -> list[_Row]:
+        edges = tree.below(name)
+        own = [
+            _Row(level, above, edge, others=tree.others.get(edge["child"], []))
+            for edge in edges
+            if edge["child"] in kept
+        ]
+        n_left = sum(tree.sizes[edge["child"]] for edge in edges if edge["child"] not in kept)
+        return [*own, _Row(level, above, n_left=n_left)] if n_left else own
+
+    rows, stack = [_Row(0, 0)], below(document["base"], 1, 0)[::-1]
+    while stack:
+        row = stack.pop()
+        rows.append(row)
+        if row.edge is not None:
+            stack += below(row.edge["child"], row.level + 1, len(rows) - 1)[::-1]
+    return rows
+
+
+def graphviz_lineage(document: Mapping[str, Any]) -> str:
+    """The tree in Graphviz's language; without characters that no line can hold."""
+    lines = ["digraph lineage {", "  rankdir=LR;", "  node [shape=box, style=rounded];"]
+    lines.append(f"  {_quoted(document['base'])} [style=bold];")
+    for edge in document["edges"]:
+        ends = f"{_quoted(edge['parent'])} -> {_quoted(edge['child'])}"
+        style = "dashed" if edge["probability"] < SOLID_FROM else "solid"
+        label = f"{edge['kind']} {edge['probability']:.2f}"
+        lines.append(f"  {ends} [label={_quoted(label)}, style={style}];")
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'

@@ -1,0 +1,209 @@
+"""A family with a place for each model, drawn: a picture, or the service's page with its data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import RequestError
+from ...records import Colour
+from ...results import names_of_bases
+from ...store import write_user_file
+
+PAGE = f"{(__package__ or '').rpartition('.')[0].rpartition('.')[0]}.service.page"
+"""Where the service has its page; its text alone is read here."""
+
+_SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
+
+_ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
+
+MAP_ENDINGS = (".html", ".png", ".svg")
+
+
+class MapNeighbour(NamedTuple):
+    """A neighbour as `find-similar --json` has it."""
+
+    model: str
+    z: float
+    probability: float | None
+    fdr: float
+    cosine: float
+    verdict: str
+
+
+class NearData(NamedTuple):
+    """A kept data set near a model, as `find-data --json` has it."""
+
+    data: str
+    z: float
+    fdr: float
+    verdict: str
+
+
+DataNeighbours = Sequence[Sequence[NearData]]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhoods:
+    """Neighbours and kept data sets of every model, nearest first, and how the fdr is known."""
+
+    of_models: Sequence[Sequence[MapNeighbour]]
+    calibration: Mapping[str, Any]
+    data: DataNeighbours | None = None
+
+
+def check_map_ending(target: Path) -> None:
+    """Refuse, with a `RequestError`, a file name that is not a map's."""
+    if target.suffix.lower() not in MAP_ENDINGS:
+        raise RequestError(f"{target}: a map's name ends in one of {', '.join(MAP_ENDINGS)}")
+
+
+def write_map(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    landmarks: int | None,
+    neighbours: Neighbourhoods | None,
+    colour: Colour,
+) -> None:
+    """Draw a placed family into a .html page, or a .png or .svg picture.
+
+    Args:
+        document: As GET map answers.
+        landmarks: Models that were placed first, the others among them; None = all alike.
+        neighbours: For a page.
+        colour: What marks of a picture are coloured by; a page is by dataset.
+
+    Raises:
+        RequestError: there are no models, or `path` cannot be written.
+    """
+    base = document["base"]
+    title = f"Fine-tunes of {names_of_bases([base])[base]}"
+    subtitle = _describe(document, landmarks)
+    if path.suffix.lower() == ".html":
+        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
+    else:
+        from .picture import write_picture
+
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour)
+
+
+def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[str]]:
+    """Each entry as its place in the list of names, the most frequent first; None stays None."""
+    counts = Counter(name for name in column if name is not None)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    place = {name: i for i, name in enumerate(names)}
+    return [None if name is None else place[name] for name in column], names
+
+
+def _describe(document: Mapping[str, Any], landmarks: int | None) -> str:
+    """One line: which fingerprints, how many models, how they were placed, how to read it."""
+    n_models = len(document["models"])
+    models = "1 model" if n_models == 1 else f"{n_models:,} models"
+    if document["explained"] is not None:
+        reading = f"PCA: two axes with {sum(document['explained']):.0%} of the variance"
+    else:
+        name = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}[document["layout"]]
+        if landmarks is not None:
+            name += f" of {landmarks:,}, the others placed among them"
+        reading = f"{name}: near means alike, far apart means little"
+    return f"{document['recipe']} fingerprints of {models} · {reading}"
+
+
+def write_page(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    title: str,
+    subtitle: str = "",
+    neighbours: Neighbourhoods | None = None,
+) -> None:
+    """Write a map document to `path`, as a page for any browser.
+
+    The same data give the same bytes. Names are data in the page, never markup, and the
+    page's own policy lets it run its one script and load nothing.
+
+    Args:
+        document: As GET map answers.
+
+    Raises:
+        RequestError: There are no models, or there is no such folder.
+        StoreFull: `path` cannot be written.
+    """
+    models = document["models"]
+    if not models:
+        raise RequestError("nothing to draw: the family holds no indexed model")
+    data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": None}
+    if neighbours is not None:
+        data |= _placed(models, neighbours)
+    write_user_file(path, _render(title, data).encode("utf-8", "replace"))
+
+
+def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:
+    """Neighbours by their place among the models; those without one are left out."""
+    place = {model: i for i, model in enumerate(models)}
+    data = neighbours.data or ()
+    verdicts = {n.verdict: None for near in neighbours.of_models for n in near}
+    verdicts |= {n.verdict: None for near in data for n in near}
+    code = {verdict: i for i, verdict in enumerate(verdicts)}
+    near_data = [
+        [[n.data, round(n.z, 4), round(n.fdr, 4), code[n.verdict]] for n in near] for near in data
+    ]
+    return {
+        "neighbours": [
+            [[place[n.model], *(x and round(x, 4) for x in n[1:5]), code[n.verdict]]
+             for n in near if n.model in place]
+            for near in neighbours.of_models
+        ],
+        "verdicts": list(verdicts),
+        "calibration": dict(neighbours.calibration),
+        **({"nearest_data": near_data} if near_data else {}),
+    }  # fmt: skip
+
+
+def _render(title: str, data: Mapping[str, Any]) -> str:
+    """The service's page with its style, its scripts and the data inside."""
+
+    def part(name: str) -> str:
+        return resources.files(PAGE).joinpath(name).read_text("utf-8")
+
+    page = part("index.html")
+    script = "\n".join(map(part, _SCRIPT.findall(page)))
+    style = "".join(map(part, _STYLE.findall(page)))
+    # JSON that cannot end the script element it stands in: ASCII, without < > or &
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    policy = (
+        f"default-src 'none'; script-src '{_source_hash(script)}'; "
+        f"style-src '{_source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
+    )
+    tail = (
+        f'<script type="application/json" id="data">{text}</script>\n'
+        f"<script>{script}</script>\n</body>"
+    )
+    for pattern in (_SCRIPT, _STYLE, _ICON):
+        page = pattern.sub("", page)
+    page = page.replace("<title>deltadex</title>\n", head, 1)
+    return page.replace("</body>", tail, 1)
+
+
+def _source_hash(text: str) -> str:
+    """The content-security-policy source that admits this script or style and no other."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

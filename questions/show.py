@@ -1,0 +1,85 @@
+"""All that is known of a model: `show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..options import record
+from ..results import Document, Table, share, size
+from . import terminal
+from .face.opened import OneModel
+from .terminal.command_line import asking
+from .terminal.text import escaped
+from .words import words_of_model
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+class SlotTable(Table):
+    """One model: a row for each weight matrix that it changed.
+
+    A row has `slot`, `shape` (out, in), `fro_norm` (|ΔW|), `relative_norm` (|ΔW| / |W|),
+    `stable_rank`, `energy` (share of |ΔW|² in the stored singular values), `noise_floor`. The
+    document also has everything that `ModelTable` has of the model, and `words`: those that `words`
+    names first.
+    """
+
+    columns = ("slot", "shape", "fro_norm", "relative_norm", "stable_rank", "energy")
+    _key = "slots"
+
+
+@record
+class Show(OneModel):
+    """Everything known of a model, and what it changed, a row for each weight matrix.
+
+    >>> db.show("imdb-0").to_json()["dataset"]
+    'imdb'
+    """
+
+    def answer(self, db: Opened) -> SlotTable:
+        catalog = db._catalog
+        document = catalog.describe(self.model, catalog.find_base(self.base))
+        words = words_of_model(catalog, document["base"], document["model"])
+        return SlotTable({**document, "words": words})
+
+
+def show_model(document: Document) -> None:
+    """Everything known of one model, and its slots."""
+    for key, value in document.items():
+        if key != "slots" and value not in (None, [], (), ""):
+            lines = value if isinstance(value, list | tuple) else [value]
+            if key == "words":
+                lines = [", ".join(value)]
+            for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
+                terminal.say(f"[dim]{heading:>15}[/]  {escaped(_in_units(key, line))}")
+    rows = [
+        (
+            s["slot"],
+            "×".join(map(str, s["shape"])),
+            f"{s['fro_norm']:.3g}",
+            "–" if s["relative_norm"] is None else f"{s['relative_norm']:.2e}",
+            f"{s['stable_rank']:.1f}",
+            share(s["energy"]),
+            f"{s['noise_floor']:.1e}",
+        )
+        for s in document["slots"]
+    ]
+    if rows:
+        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "kept of |ΔW|²", "|rounding|")
+        terminal.say_rows(heads, rows)
+
+
+def _in_units(key: str, value: object) -> object:
+    """A value of a model as people write it: sizes, and seconds without the digits of a float."""
+    if isinstance(value, int) and key.startswith("bytes_"):
+        return size(value)
+    return f"{value:.2f}" if isinstance(value, float) else value
+
+
+command = asking(
+    Show,
+    show_model,
+    "Show everything known of MODEL, and what it changed, slot by slot.",
+    "show someone/bert-imdb",
+)

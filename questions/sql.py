@@ -1,0 +1,122 @@
+"""A SELECT over the tables of the catalog: `sql`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import KW_ONLY
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import BadQuery
+from ..options import Question, argument, option, record
+from ..results import Table
+from . import terminal
+from .face.worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
+from .terminal.command_line import Common, Display, command_with, from_stdin
+
+if TYPE_CHECKING:
+    from ..store import QueryResult
+    from .face.opened import Opened
+
+
+SELECT_BYTES = 1 << 30
+"""Memory of the process that runs a SELECT of somebody else."""
+
+STACK_BYTES = 8 << 20
+"""Of a thread of DuckDB, one a processor."""
+
+
+class QueryTable(Table):
+    """The rows that a SELECT returns."""
+
+    _key = "rows"
+
+    @property
+    def names(self) -> list[str]:
+        """The columns in the order of the statement."""
+        return list(self._document["columns"])
+
+
+@record
+class Select(Question):
+    """The rows that one SELECT returns; it can neither write nor read files.
+
+    Raises:
+        BadQuery: the statement is no single SELECT of the catalog's tables.
+
+    >>> db.sql("SELECT count(*) AS n FROM models")[0]["n"]
+    4
+    """
+
+    statement: str = argument(metavar="QUERY", help="One SELECT in DuckDB's SQL.")
+
+    def answer(self, db: Opened) -> QueryTable:
+        return self.of(db.path)
+
+    def of(self, path: Path, *, seconds: float | None = None, rows: int = 0) -> QueryTable:
+        """The rows from the catalog in a file, which nobody has to open for it; at most so many,
+        where there is a limit of `seconds`, else `BadQuery`: then it runs in a process of its own,
+        which is killed when the time or 1 GiB of memory is used up."""
+        from ..store import query_catalog
+
+        if seconds is None:
+            return QueryTable(query_catalog(path, self.statement).to_json())
+        return QueryTable(_queried_apart(path, self.statement, seconds, rows).to_json())
+
+
+def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
+    from ..store import QueryLimits, check_query, query_catalog
+
+    check_query(sql)
+    memory, limits = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1), QueryLimits(rows=rows)
+    with closing(Worker("running a SELECT", memory, repeats=False)) as worker:
+        try:
+            return worker.run(query_catalog, path, sql, limits, seconds=seconds)
+        except WorkerTooSlow as err:
+            raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
+        except (WorkerOutOfMemory, WorkerCrashed) as err:
+            raise BadQuery("sql: not enough memory: ask for less") from err
+
+
+@record
+class Statement:
+    """Where a statement comes from."""
+
+    query: str | None = argument(default=None, metavar="[QUERY]")
+    _: KW_ONLY
+    file: Path | None = option(
+        "-f", "--file", default=None, file="existing file", help="Read QUERY from a file."
+    )
+
+    def text(self) -> str:
+        """The statement; `click.UsageError` where there is none, or two."""
+        if (self.query is None) == (self.file is None):
+            raise click.UsageError("give QUERY, `-` for standard input, or --file FILE")
+        if self.file is not None:
+            return self.file.read_text("utf-8-sig", "replace")
+        return from_stdin() if self.query == "-" else str(self.query)
+
+
+@command_with(Statement, Display)
+def command(common: Common, statement: Statement, display: Display) -> None:
+    """Print what a SELECT gives, from the tables of the catalog.
+
+    QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file; `-` reads it from
+    standard input. It is answered also while a service or an indexing run holds the catalog.
+    Tables and views: docs/catalog.md, or "SHOW TABLES".
+
+    \b
+    Example:
+      deltadex sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"
+      deltadex sql "FROM coverage" --csv
+      deltadex sql -f families.sql -o families.md
+    """
+    display.check(common)
+    table = Select(statement.text()).of(common.db)
+    rows = ([row[name] for name in table.names] for row in table)
+    show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
+    display.print(table, table.names, lambda _: show(), common)

@@ -1,0 +1,100 @@
+"""Evidence on the screen: z, probability, fdr, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from ...results import Document, names_of_bases, share
+from .console import print_table
+from .saying import percent, say
+from .text import escaped, plain
+
+EVIDENCE_OF_DATA = ("verdict", "probability", "z", "±", "fdr", "cosine")
+
+NULL = "the null alone"
+"""The source of a calibration in a family that is too small for another."""
+
+NOTHING_STANDS_OUT = "no model stands out"
+"""The verdict of a neighbour that is as near as strangers are."""
+
+FROM_DATA = "probability from families like it; lower where labels of near models disagree"
+
+
+def say_evidence(heads: Sequence[str], rows: Iterable[Document]) -> None:
+    """A table of names and numbers."""
+    print_table(heads, [[_evidence(head, row) for head in heads] for row in rows])
+
+
+def _evidence(head: str, row: Document) -> str:
+    """A cell of a table of evidence."""
+    match head:
+        case "verdict":
+            return str(row["verdict"]) if stands_out(row) else ""
+        case "control":
+            return f"z {row['control']['z']:.1f}" if row["control"] else ""
+        case "95 %":
+            return f"{row['low']:+.2f} … {row['high']:+.2f}"
+        case "p":
+            return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
+    key, form = _NUMBERS.get(head, (head, str))
+    value = row.get(key)
+    return "" if value is None else plain(form(value))
+
+
+def rate(value: float) -> str:
+    """0.0123 → `1.3 %`, rounded up so that no rate is shown below the limit that it missed."""
+    tenths = ceil(round(1000 * value, 6))
+    if value < 0.001:
+        return "<0.1 %"
+    return f"{tenths / 10:.1f} %" if tenths < 100 else percent(value)
+
+
+_NUMBERS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "z": ("z", "{:.1f}".format),
+    "±": ("z_error", "{:.1f}".format),
+    "touched": ("touched", "{:,}".format),
+    "missing": ("missing", "{:,}".format),
+    "by chance": ("missing_by_chance", "{:,.0f}".format),
+    "fdr": ("fdr", rate),
+    "probability": ("probability", "{:.2f}".format),
+    "cosine": ("cosine", share),
+    "effect": ("effect", "{:+.2f}".format),
+}
+"""The key of a column of evidence, and how its numbers are written."""
+
+
+def stands_out(neighbour: Document) -> bool:
+    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
+
+
+def names_of_several(document: Document) -> dict[str, str]:
+    """Of the bases of a document, where several were asked."""
+    names = names_of_bases([row["base"] for row in document["families"]])
+    return names if len(names) > 1 else {}
+
+
+def renamed(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
+    return [{**row, "base": names[row["base"]]} if names else row for row in rows]
+
+
+def say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> None:
+    """A sentence once, with the bases that it is of where others have another."""
+    bases: dict[str, list[str]] = {}
+    for base, sentence in sentences:
+        bases.setdefault(sentence, []).append(names.get(base, base))
+    for sentence, those in bases.items():
+        say(escaped(sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"), "dim")
+
+
+def show_left_out(document: Document) -> None:
+    for row in document["left_out"]:
+        reason = row["reason"].removeprefix(f"{row['base']}: ")
+        say(f"not asked: [bold]{escaped(row['base'])}[/]  {escaped(reason)}")
+
+
+def with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The columns of a table of models, with their bases where these are several."""
+    place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
+    return [*heads[:place], *(["base"] if names else []), *heads[place:]]

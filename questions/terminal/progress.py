@@ -1,0 +1,224 @@
+"""A run's progress on stderr: a bar on a terminal, else a line every ten seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, track
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from ...results import size
+from .console import Screen
+from .text import duration, plain
+
+if TYPE_CHECKING:
+    from ...records import Outcome
+
+
+Thing = TypeVar("Thing")
+
+EVERY_S = 10.0
+"""Between two lines; a run that is shorter prints none."""
+
+FEWEST_DONE = 0.01
+"""Share of the work from which the rest of the time can be told."""
+
+Status = Callable[[], tuple[str, float]]
+"""A note on what was done so far, and its share of the work, 0…1; 0 where it is not known."""
+
+
+class ProgressLines:
+    """Plain lines on stderr, one every few seconds, from `begin` until all is done.
+
+    A thread prints them, so that a model that takes minutes does not silence a log.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        every_s: float = EVERY_S,
+        silent: bool = False,
+        status: Status = lambda: ("", 0.0),
+    ) -> None:
+        """`status`: Is asked for every line; without a share, what is done is counted."""
+        self._what, self._every_s, self._silent, self._status = what, every_s, silent, status
+        self.done = 0
+        self.total: int | None = None
+        self._start: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
+
+    def __enter__(self) -> ProgressLines:
+        if not self._silent:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if not self._silent:
+            self._thread.join()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the last `begin`."""
+        return 0.0 if self._start is None else time.monotonic() - self._start
+
+    def begin(self, total: int | None, what: str | None = None) -> None:
+        """Time and things, of another kind if it is named, count from now."""
+        self.total, self.done, self._what = total, 0, what or self._what
+        self._start = time.monotonic()
+
+    def advance(self) -> None:
+        self.done += 1
+
+    def line(self, elapsed_s: float) -> str:
+        """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
+        total = "" if self.total is None else f"/{self.total}"
+        note, share = self._status()
+        share = share or (self.done / self.total if self.total else 0.0)
+        parts = (f"{self._what} {self.done}{total}", note, time_left(elapsed_s, share))
+        return plain(" · ".join(filter(None, parts)))
+
+    def _print(self) -> None:
+        while not self._ended.wait(self._every_s):
+            if self._start is None or self.done == self.total:
+                continue
+            console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
+            console.print(self.line(self.elapsed_s))
+
+
+def time_left(elapsed_s: float, share: float) -> str:
+    """`about 2 min left`, if it goes on as it did; the time so far where too little is done."""
+    if share < FEWEST_DONE:
+        return f"{elapsed_s:.0f} s so far"
+    return f"about {duration(elapsed_s * (1 / share - 1))} left"
+
+
+class RunProgress:
+    """The progress of an indexing run; a context manager."""
+
+    def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
+        console = Screen(stderr=True, emoji=False)
+        self.n_outcomes = self._refused = self._come = self._expected = 0
+        self._bytes_read: Callable[[], tuple[int, int]] | None = None
+        self._lines = ProgressLines(
+            "indexing", every_s=every_s, silent=quiet or console.is_terminal, status=self._status
+        )
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            _Column(self._share_done),
+            MofNCompleteColumn(),
+            _Column(self._note),
+            TextColumn("{task.fields[latest]}"),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._task = self._bar.add_task("indexing", total=None, latest="", start=False)
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        self._lines.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lines.__exit__()
+        self._bar.stop()
+
+    def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
+        """The same members, counted as they are listed."""
+        self._lines.begin(None, "listing")
+        self._bar.update(self._task, description="listing")
+        for member in members:
+            yield member
+            self._lines.advance()
+            self._bar.advance(self._task)
+
+    def begin(self, models: int, bytes_total: int) -> None:
+        """The models are listed; so many of them are read, and about so many bytes."""
+        self._expected = bytes_total
+        self._bar.start_task(self._task)
+        self._bar.update(self._task, total=models, completed=0, description="indexing")
+        self._lines.begin(models, "indexing")
+
+    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
+        """Bytes are counted as they come, by this call; else once a model is done."""
+        self._bytes_read = bytes_read
+
+    def outcome(self, outcome: Outcome) -> None:
+        if self._bytes_read is None:
+            self._come += outcome.bytes_read
+        self.n_outcomes += 1
+        self._refused += outcome.status != "indexed"
+        self._lines.advance()
+        self._bar.update(self._task, advance=1, latest=escape(plain(outcome.model.id)[-20:]))
+
+    def _status(self) -> tuple[str, float]:
+        """Bytes, their rate and refusals as a note; the share of the bytes, or of the models."""
+        if self._bytes_read is not None:
+            come, self._expected = self._bytes_read()
+            self._come = max(self._come, come)
+        lines, parts, total = self._lines, [], ""
+        share = lines.done / lines.total if lines.total else 0.0
+        if self._come:
+            elapsed = max(lines.elapsed_s, 1e-3)
+            if self._come < self._expected:
+                total, share = f" of {size(self._expected)}", self._come / self._expected
+            parts.append(f"{size(self._come)}{total}, {size(int(self._come / elapsed))}/s")
+        if self._refused:
+            parts.append(f"{self._refused} not indexed")
+        return " · ".join(parts), share
+
+    def _share_done(self) -> ProgressBar:
+        if not self._lines.total:
+            return ProgressBar(total=None, width=16, pulse=True)
+        return ProgressBar(total=1.0, completed=self._status()[1], width=16)
+
+    def _note(self) -> Text:
+        if not self._lines.total:
+            return Text("")
+        note, share = self._status()
+        left = time_left(self._lines.elapsed_s, share)
+        return Text(" · ".join(filter(None, (note, left))), no_wrap=True)
+
+
+class _Column(ProgressColumn):
+    """Made anew now and then, whether a model is done or not."""
+
+    max_refresh = 0.5
+
+    def __init__(self, made: Callable[[], RenderableType]) -> None:
+        super().__init__()
+        self._made = made
+
+    def render(self, task: Task) -> RenderableType:
+        return self._made()
+
+
+def tracked(
+    things: Iterable[Thing],
+    what: str,
+    *,
+    quiet: bool,
+    total: int | None = None,
+    every_s: float = EVERY_S,
+) -> Iterator[Thing]:
+    """The same things, with progress on stderr."""
+    console = Screen(stderr=True)
+    if quiet or console.is_terminal:
+        yield from track(
+            things, description=what, total=total, console=console, transient=True, disable=quiet
+        )
+        return
+    with ProgressLines(what, every_s=every_s) as lines:
+        lines.begin(len(things) if total is None and isinstance(things, Sized) else total)
+        for thing in things:
+            yield thing
+            lines.advance()

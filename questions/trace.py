@@ -1,0 +1,136 @@
+"""The base that a model comes from: `trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..options import Place, Question, argument, option, record
+from ..results import Document, Row, Table, count, share, size
+from . import terminal
+from .terminal.command_line import asking
+from .terminal.text import escaped, plain
+
+if TYPE_CHECKING:
+    from .face.opened import Opened
+
+
+LAYERS_SHOWN = 64
+"""Pairs of layers that a line shows; --json has all."""
+
+
+class TraceTable(Table):
+    """Where a model comes from; a row for each pair of layers: `model`, `base`."""
+
+    columns = ("model", "base")
+
+    def _rows(self) -> Sequence[Row]:
+        return [{"model": child, "base": base} for child, base in self._document["layers"]]
+
+
+@record
+class Trace(Question):
+    """Which base a model comes from, and what was done to it; "unknown" where nothing shows it.
+
+    Its weights are compared with those of every base that the catalog knows: of its families, and
+    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MiB is read.
+
+    Returns:
+        A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,
+        `reconstructed_share`; and a row for each pair of layers.
+
+    Raises:
+        UnknownModel: there is no such model.
+        RequestError: it cannot be read, or no base is known.
+
+    >>> db.trace("imdb-0").to_json()["verdict"]
+    'fine-tune'
+    """
+
+    stability = "provisional"
+
+    model: str = argument(help="An indexed id, a folder, or a Hub id.")
+    _: KW_ONLY
+    base: str | None = option(default=None, help="Family of an indexed id that several have.")
+    offline: bool = option(default=False, help="Read only files that are on this machine.")
+    mergekit: Place | None = option(
+        default=None,
+        metavar="FILE",
+        doors="local",
+        file="file",
+        help="Write the config file with which mergekit makes the same merge.",
+    )
+
+    def answer(self, db: Opened) -> TraceTable:
+        from ..provenance import trace_model
+
+        catalog = db._catalog
+        document = trace_model(
+            catalog,
+            str(self.model),
+            catalog.find_base(self.base),
+            offline=self.offline,
+            mergekit=None if self.mergekit is None else Path(self.mergekit),
+        )
+        return TraceTable(document)
+
+
+def show_trace(document: Document) -> None:
+    """A sentence, then the layers, where they are not the base's in order, and what was done."""
+    terminal.say(f"[bold]{escaped(document['sentence'])}[/]")
+    pairs = document["layers"]
+    if any(child != base for child, base in pairs):
+        shown = " ".join(f"{child}←{base}" for child, base in pairs[:LAYERS_SHOWN])
+        more = " …" if len(pairs) > LAYERS_SHOWN else ""
+        terminal.say_plain(f"  layers (of the model ← of the base): {shown}{more}")
+    for change in document["changes"]:
+        terminal.say_plain(f"  {plain(change)}")
+    if document["p"] is not None:
+        distance = document["distance"]
+        beside = "" if distance is None else f", |ΔW|/|W| {distance:.3g} over the sampled entries"
+        terminal.say_plain(f"  p {document['p']:.2g}{beside}")
+    _show_merge(document)
+    for row in document["alternatives"]:
+        terminal.say_plain(f"  also fits: {plain(row['base'])} (|ΔW|/|W| {row['distance']:.3g})")
+    for note in document["notes"]:
+        terminal.say(f"[yellow]{escaped(note)}[/]")
+    if document["bytes_total"]:
+        read, total = size(document["bytes_read"]), size(document["bytes_total"])
+        terminal.say(f"  read {read} of {total}, beside {count(document['bases'], 'base')}", "dim")
+
+
+def _show_merge(document: Document) -> None:
+    """The parents of a merge with their weights, and how much of it the rows prove."""
+    for row in document["parents"]:
+        equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
+        varies = ", by layer" if "layers" in row else ""
+        terminal.say_plain(
+            f"  parent {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"
+        )
+    if document["merge"] and document["merge"] not in document["sentence"]:
+        terminal.say_plain(f"  {plain(document['merge'])}")
+    if document["parents"] and document["reconstructed_share"] is not None:
+        found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
+        line = f"{found} of the sampled entries ({chance} by chance)"
+        said = "reproduced from its parents" if document["complete"] else "not reproduced; at best"
+        terminal.say_plain(f"  {said}: {line}")
+    if "written" in document:
+        terminal.say_plain(f"  written: {plain(document['written'])}")
+
+
+command = asking(
+    Trace,
+    show_trace,
+    """Find the base that MODEL comes from: an indexed id, a folder or a Hub id.
+
+    Its weights are compared with those of every known base (`deltadex bases ls`): fine-tunes,
+    continued pretraining, quantised and pruned copies, layers dropped, duplicated and moved,
+    vocabularies grown and cut. p is how likely unrelated weights agree as much; where it is above
+    1e-6 the answer is "unknown".
+    """,
+    "trace someone/bert-imdb",
+    "trace ./my-model --json",
+    read_only=None,
+)

@@ -1,0 +1,277 @@
+"""Answers: documents and files as bytes with an ETag, errors as problem documents (RFC 9457)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from ...errors import (
+    DeltadexError,
+    EmptyCatalog,
+    EngineError,
+    ModelError,
+    StoreError,
+    StudyError,
+    UnknownBase,
+    UnknownModel,
+    code_of,
+)
+from ...questions.face.worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
+from ...results import printable
+from .catalog import Names
+
+JSON = "application/json"
+PACKED_FROM = 1024
+"""Bytes below which packing saves nothing."""
+
+
+def encode(document: Any) -> bytes:
+    """A document as JSON; what is not a finite number is null."""
+    try:
+        return _dumps(document)
+    except ValueError:
+        return _dumps(_finite(document))
+
+
+def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A document as an answer that no client may store."""
+    sent = {"Cache-Control": "no-cache", **(headers or {})}
+    return Response(encode(document), status, media_type=JSON, headers=sent)
+
+
+def computing(
+    waited_s: float,
+    *,
+    headers: Mapping[str, str],
+    **job: Any,
+) -> Response:
+    """A 202 that says when to ask again, and what is known of the `job`."""
+    after = max(1, min(5, round(waited_s)))
+    document = {"status": "computing", "retry_after_s": after, **job}
+    return reply(document, 202, {"Retry-After": str(after), **headers})
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The bytes of an answer, plain and compressed, and their ETag."""
+
+    plain: bytes
+    packed: bytes | None
+    etag: str
+    media_type: str
+
+    @classmethod
+    def of(cls, plain: bytes, media_type: str = JSON) -> Packed:
+        """The bytes, packed where that saves something."""
+        packed = gzip.compress(plain, 6, mtime=0) if len(plain) >= PACKED_FROM else None
+        etag = f'W/"{hashlib.sha256(plain).hexdigest()[:32]}"'
+        return cls(plain, packed, etag, media_type)
+
+    def response(self, request: Request, headers: Mapping[str, str] | None = None) -> Response:
+        """The answer to a request, empty where the client has these bytes already."""
+        sent = {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        sent |= dict(headers or {})
+        known = request.headers.get("if-none-match", "")
+        if self.etag in (tag.strip() for tag in known.split(",")):
+            return Response(status_code=304, headers=sent)
+        body = self.plain
+        if self.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+            body = self.packed
+            sent["Content-Encoding"] = "gzip"
+        return Response(body, media_type=self.media_type, headers=sent)
+
+
+def _dumps(document: Any) -> bytes:
+    text = json.dumps(
+        document, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str
+    )
+    # a name of a file may hold bytes that are no text
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
+
+
+log = logging.getLogger(__name__)
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+PROBLEM = "application/problem+json"
+DEFECT = "a defect in deltadex; the server's log says more"
+NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
+_NOT_THERE = (UnknownModel, UnknownBase, EmptyCatalog)
+_BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
+
+
+class Problem(Exception):
+    """An answer that is an error: status, code, sentence, headers."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(status, code, detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.headers = dict(headers or {})
+
+    def to_json(self) -> dict[str, Any]:
+        """The problem document."""
+        return {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": printable(self.detail),
+            "code": self.code,
+        }
+
+    def response(self) -> Response:
+        """The same as an answer."""
+        document = encode(self.to_json())
+        return Response(document, self.status, media_type=PROBLEM, headers=self.headers)
+
+
+def as_problem(error: DeltadexError, names: Names) -> Problem:
+    """An error of ours as a client may read it."""
+    text = names.problem_text(str(error))
+    if isinstance(error, WorkerFailed):
+        log.error("a defect in deltadex:\n%s", error)
+        return Problem(500, "internal", DEFECT)
+    if isinstance(error, EngineError):
+        # its message has an address or a path
+        log.error("%s", error)
+        return busy(NO_ENGINE, code="engine")
+    if isinstance(error, ModelError):
+        return Problem(422, error.code, names.problem_text(error.reason))
+    if isinstance(error, StudyError):
+        return Problem(422, "needs-base", text)
+    if isinstance(error, _BUSY):
+        return busy(text)
+    if isinstance(error, StoreError):
+        return busy(text, code=code_of(error))
+    return Problem(404 if isinstance(error, _NOT_THERE) else 422, code_of(error), text)
+
+
+def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
+    """A 503 that says when to ask again."""
+    return Problem(503, code, detail, {"Retry-After": str(seconds)})
+
+
+def stopping() -> Problem:
+    """The 503 of a request that the end of the service cuts off."""
+    return busy("the service is being stopped: send it again")
+
+
+def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
+    """A 422 with what was wrong where, of the first few faults; never the value itself.
+
+    Args:
+        faults: As pydantic lists them.
+        within: The part of a request that their places are in, where these do not name it.
+    """
+    lines = []
+    for fault in faults[:3]:
+        place = (*within, *fault["loc"])
+        lines.append(f"{'.'.join(map(str, place[1:])) or place[0]}: {fault['msg']}")
+    return Problem(422, "invalid", "; ".join(lines))
+
+
+def install_problems(app: FastAPI) -> None:
+    """Have the app answer every error as a problem document."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = _problem_of(error, request.app.state.service.names)
+        if problem.status == 405:
+            problem.headers["Allow"] = _allowed_methods(request)
+        return problem.response()
+
+    for kind in (Problem, DeltadexError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of a request's path, as the header `Allow` lists them."""
+
+    def matches(method: str) -> bool:
+        scope = {**request.scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
+
+    return ", ".join(filter(matches, METHODS))
+
+
+def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case DeltadexError():
+            return as_problem(error, names())
+        case RequestValidationError():
+            return invalid(error.errors())
+        case HTTPException(status_code=status, detail=detail, headers=headers):
+            code = {404: "not-found", 405: "method-not-allowed"}.get(status, "invalid")
+            return Problem(status, code, str(detail), headers)
+    return Problem(500, "internal", DEFECT)
+
+
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+_SCRIPTS = re.compile(r'(?:<script src="static/[\w.]+" defer></script>\n)+')
+_NAME = re.compile(r'static/([\w.]+)"')
+_ALL_SCRIPTS = "page.js"
+
+
+class PageFiles:
+    """Files by name, in memory; a name that is not among them is not looked for on the disk.
+
+    The page's deferred scripts are one file: fifty requests take a browser a third of a second.
+    """
+
+    def __init__(self, folder: Traversable) -> None:
+        found = {
+            file.name: file.read_bytes()
+            for file in folder.iterdir()
+            if PurePosixPath(file.name).suffix in MEDIA_TYPES and file.is_file()
+        }
+        page = found.get("index.html", b"").decode("utf-8")
+        if names := [name for part in _SCRIPTS.findall(page) for name in _NAME.findall(part)]:
+            found[_ALL_SCRIPTS] = b"".join(map(found.__getitem__, names))
+            one = f'<script src="static/{_ALL_SCRIPTS}" defer></script>\n'
+            found["index.html"] = _SCRIPTS.sub(one, page).encode("utf-8")
+        self._files = {
+            name: Packed.of(content, MEDIA_TYPES[PurePosixPath(name).suffix])
+            for name, content in found.items()
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def answer(self, name: str, request: Request) -> Response:
+        if name not in self._files:
+            raise Problem(404, "not-found", "no such file; the API is under /api/v1")
+        return self._files[name].response(request)

@@ -1,0 +1,930 @@
+"""The requests that the service answers: models, families, jobs, operators; changes by token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import Path as InPath
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+from starlette.datastructures import FormData
+from starlette.datastructures import UploadFile as SentFile
+from starlette.responses import PlainTextResponse, Response
+
+from ... import __version__
+from ...errors import DeltadexError, RequestError
+from ...options import description_of
+from ...questions.add import Add
+from ...questions.audit import Audit
+from ...questions.backup import Backup
+from ...questions.cluster import Cluster
+from ...questions.data import KeptData, RemoveData, ShowData
+from ...questions.diff import Diff
+from ...questions.eval import Evaluate
+from ...questions.explain import Explain
+from ...questions.face import serving
+from ...questions.face.database import Database
+from ...questions.face.opened import Tabled
+from ...questions.face.serving import PageOfModels
+from ...questions.face.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
+from ...questions.facets import Facets
+from ...questions.failures import Failures
+from ...questions.find_data import FindData
+from ...questions.find_similar import FindSimilar
+from ...questions.find_trained_on.find_trained_on import FindTrainedOn
+from ...questions.label import Label
+from ...questions.lineage.lineage import Lineage
+from ...questions.rm import Remove
+from ...questions.search import Search
+from ...questions.show import Show
+from ...questions.sql import Select
+from ...questions.stats import Stats
+from ...questions.trace import Trace
+from ...questions.words import Words
+from ...results import names_of_bases
+from .answers import Problem, as_problem, computing, invalid, reply, stopping
+from .api_docs import llms_txt
+from .catalog import Names, check_where, find_base, find_family, names_of
+from .middleware import Sent, refuse_unknown_names
+from .schemas import (
+    COMPUTING,
+    JOB,
+    NO_CONTROLS,
+    OF_ONE_FAMILY,
+    AddedAnswer,
+    Answer,
+    BaseInPath,
+    BaseInQuery,
+    Batch,
+    BatchAnswer,
+    DataInPath,
+    DataInQuery,
+    FamiliesAnswer,
+    IdInPath,
+    IdInQuery,
+    Labelling,
+    MapAnswer,
+    ModelInQuery,
+    PreferHeader,
+    Query_,
+    ReadyAnswer,
+    RecipeInQuery,
+    ServiceIn,
+    Statement,
+    TextInQuery,
+    answers,
+    asks,
+    fields_of,
+    gives,
+)
+from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
+from .service import Service
+from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS, ServiceSettings
+from .snapshots import Snapshot
+from .work import Document, Job, Shared, add_in, is_done, refuse_long
+
+_models, _similar, _families, _jobs, _operations, _writing, _whole = VERSIONED = tuple(
+    APIRouter(tags=[tag])
+    for tag in ("models", "similar", "families", "jobs", "operations", "writing", "catalog")
+)
+UNVERSIONED = APIRouter(include_in_schema=False)
+
+
+@UNVERSIONED.get("/")
+async def index(service: ServiceIn, request: Request) -> Response:
+    return service.page.answer("index.html", request)
+
+
+@UNVERSIONED.get("/static/{name}")
+async def static(service: ServiceIn, request: Request, name: str) -> Response:
+    return service.page.answer(name, request)
+
+
+@UNVERSIONED.get(f"{PREFIX}/docs")
+async def docs(service: ServiceIn, request: Request) -> Response:
+    return service.api_docs.answer("docs.html", request)
+
+
+@UNVERSIONED.get(f"{PREFIX}/docs/{{name}}")
+async def docs_file(service: ServiceIn, request: Request, name: str) -> Response:
+    return await asyncio.to_thread(service.api_docs.answer, name, request)
+
+
+@UNVERSIONED.get("/llms.txt")
+async def llms(request: Request) -> Response:
+    return PlainTextResponse(llms_txt(request.app.openapi()))
+
+
+_COUNTED = ("id", "rank", "dim", "models")
+
+
+@_models.get("/families", responses=gives(FamiliesAnswer, 404))
+async def families(service: ServiceIn) -> Response:
+    """The families of the catalog, their recipes, and what this service can do."""
+    document = {
+        "families": await service.ask(_counted),
+        "opening": await service.opening(),
+        "writable": service.settings.writable,
+        "umap": find_spec("umap") is not None,
+        "takes": {
+            "adapter": service.settings.body_limit,
+            "data": DATA_LIMIT if can_run_models() else 0,
+        },
+        "version": __version__,
+    }
+    return reply(document)
+
+
+def _counted(catalog: Database) -> list[dict[str, Any]]:
+    names, stats = names_of(catalog), catalog.stats().to_json()
+    recipes = serving.catalog_of(catalog).recipes()
+    own = names_of_bases([family["base"] for family in stats["bases"]])
+    return [
+        {
+            **family,
+            "name": names.shown(own[family["base"]]),
+            "base": names.shown(family["base"]),
+            "recipes": [
+                {"name": recipes[count["id"]].name} | {key: count[key] for key in _COUNTED}
+                for count in stats["recipes"]
+                if count["base"] == family["base"]
+            ],
+        }
+        for family in stats["bases"]
+    ]
+
+
+def _route(
+    router: APIRouter,
+    path: str,
+    question: type[Any],
+    id: str,
+    /,
+    *,
+    is_background: bool = False,
+    **named: Any,
+) -> None:
+    """A request that asks a question, whose description it has, of what a catalog holds.
+
+    Args:
+        id: Of the operation.
+        named: The question's arguments, and how a request gives them.
+    """
+
+    async def route(
+        service: Service, request: Request, asked: Callable[..., Any], **given: Any
+    ) -> Response:
+        question = asked(**given)
+        if is_background:
+            return await _background(service, request, partial(_of_family, question))
+        return await _answered(service, partial(_of_catalog, question))
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    kinds = {**named, "service": ServiceIn, "request": Request, "asked": Any}
+    vars(route)["__signature__"] = inspect.Signature(
+        [inspect.Parameter(name, keyword, annotation=kind) for name, kind in kinds.items()]
+    )
+    route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
+    responses = gives(question, 404) | (COMPUTING if is_background else {})
+    router.get(path, responses=responses)(asks(question)(route))
+
+
+def _of_catalog(asked: Any, catalog: Database) -> Any:
+    """The question with its base and its models as the catalog names them."""
+    if not hasattr(asked, "base"):
+        return asked
+    base = find_base(catalog, asked.base)
+    if against := getattr(asked, "against", None):
+        serving.exact_query(catalog, against, base)
+    for name in ("model", "other", "first", "second"):
+        if hasattr(asked, name):
+            query = serving.exact_query(catalog, getattr(asked, name), base)
+            asked, base = replace(asked, **{name: query.model}), query.base
+    return replace(asked, base=base)
+
+
+def _of_family(asked: Any, catalog: Database) -> Any:
+    """The question of a family by its name in the catalog, under a recipe by its id."""
+    base = find_family(catalog, asked.base)
+    if isinstance(asked, Lineage):
+        return replace(asked, base=base)
+    if isinstance(asked, Evaluate):
+        recipe = serving.catalog_of(catalog).find_recipe(next(iter(asked.recipes), None), base)
+        return replace(asked, base=base, recipes=(recipe.id,))
+    recipe = serving.catalog_of(catalog).find_recipe(asked.recipe, base)
+    return replace(asked, base=base, recipe=recipe.id)
+
+
+_ID = IdInQuery
+_route(_models, "/stats", Stats, "stats")
+_route(_models, "/models", PageOfModels, "models")
+_route(_models, "/facets", Facets, "facets")
+_route(_models, "/diff", Diff, "diff", first=_ID, second=_ID)
+_route(_similar, "/explain", Explain, "explain", model=_ID, other=_ID)
+_route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
+_route(_similar, "/data", KeptData, "kept_data")
+
+
+@_models.get("/models/{model:path}/trace", responses=gives(Trace, 404))
+@answers(Trace)
+async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
+    """Which base a model comes from, by its files and those of the bases on this machine; as
+    `deltadex trace --offline --json`."""
+
+    def trace(catalog: Database) -> dict[str, Any]:
+        row = serving.exact_model(catalog, model, find_base(catalog, base))
+        document = Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document, row["source"])
+
+    return reply(await service.ask(trace))
+
+
+_route(_models, "/models/{model:path}", Show, "model", model=IdInPath)
+_route(_similar, "/data/{name}", ShowData, "show_data", name=DataInPath)
+_route(_similar, "/search", Search, "search", text=TextInQuery)
+_route(_similar, "/words", Words, "words", model=_ID)
+_route(_families, "/clusters", Cluster, "clusters", is_background=True)
+_LINEAGE = "/families/{base:path}/lineage"
+_route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInPath)
+
+
+@_similar.get("/trained-on", responses=gives(FindTrainedOn, 404))
+@asks(FindTrainedOn, only=fields_of(FindSimilar))
+async def trained_on_kept(
+    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
+) -> Response:
+    """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
+
+    No file is read, and no model is run.
+    """
+    return await _answered(service, partial(_of_catalog, asked(data, only_kept=True)))
+
+
+Asked = Callable[..., FindSimilar]
+"""Makes a question of a model or vector; everything else is given."""
+
+
+@_similar.get("/similar", responses=gives(FindSimilar, 404))
+@asks(FindSimilar)
+async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
+    """The models nearest to a stored one; as `deltadex find-similar --json`."""
+    question = asked("", attached=False)
+    if not question.across:
+        return reply(await service.searches.ask(question, model))
+
+    def exact(catalog: Database) -> FindSimilar:
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        return replace(question, model=query, base=None)
+
+    return await _answered(service, exact)
+
+
+@_similar.post("/similar", responses=gives(BatchAnswer))
+async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
+    """The models nearest to each of several stored models or vectors.
+
+    A question that has no answer gets a problem in its place.
+    """
+    asked = partial(FindSimilar, **batch.model_dump(exclude={"queries"}))
+    check_where(batch.where)
+    return reply(await service.batches.run(_near_each, service, batch.queries, asked))
+
+
+def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[str, Any]:
+    results = []
+    with service.readers.catalog() as catalog:
+        names = names_of(catalog)
+        for query in queries:
+            try:
+                results.append(_near_query(catalog, names, query, asked))
+            except DeltadexError as err:
+                results.append({"problem": as_problem(err, names).to_json()})
+    return {"results": results}
+
+
+def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
+    if query.model is not None:
+        return _near_model(catalog, names, query.model, partial(asked, base=query.base))
+    family = find_family(catalog, query.base)
+    vector = np.array(query.vector, dtype=np.float64)
+    question = asked(vector, base=family, kind=query.kind, attached=False)
+    return names.with_bases(question.answer(catalog).to_json())
+
+
+def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
+    question = asked(model, attached=False)
+    stored = serving.exact_query(catalog, model, find_base(catalog, question.base))
+    return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
+
+
+@_similar.post("/similar/adapter", responses=gives(FindSimilar, 404) | JOB)
+@asks(FindSimilar, Form, only=OF_ONE_FAMILY)
+async def similar_adapter(
+    service: ServiceIn,
+    request: Request,
+    config: Annotated[UploadFile, File(description="adapter_config.json")],
+    weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
+    asked: Asked,
+    prefer: PreferHeader = None,
+) -> Response:
+    """The models nearest to an adapter that is sent along, and not stored."""
+    refuse_long(config)
+    found = await service.uploads.begin(config, weights, partial(_near_adapter, service, asked))
+    job = Job(found, service.uploads.line)
+    return await _answer_or_job(service, request, job, goes_on=False)
+
+
+def _near_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
+    question = asked("", attached=False)
+    with service.readers.catalog() as catalog:
+        reading = serving.adapter_reading(
+            catalog,
+            find_family(catalog, question.base),
+            question.recipe,
+            may_open_base=service.settings.allow_hub,
+        )
+    adapter = service.uploads.read(folder, reading)
+    with service.readers.catalog() as catalog:
+        document = replace(question, model=adapter, base=None).answer(catalog).to_json()
+        return names_of(catalog).with_bases(document)
+
+
+_OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
+_OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
+
+
+@_similar.post("/trained-on", responses=gives(FindTrainedOn, 404) | JOB)
+@asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
+async def trained_on(
+    service: ServiceIn,
+    request: Request,
+    data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
+    asked: Callable[..., FindTrainedOn],
+    prefer: PreferHeader = None,
+) -> Response:
+    """The models that were most likely trained on a data set that is sent along, and not stored; as
+    `deltadex find-trained-on --json`."""
+    refuse_data(data)
+    question = asked("")
+    base = await service.ask(lambda catalog: find_family(catalog, question.base))
+    found = await asyncio.to_thread(service.data.begin, data, replace(question, base=base))
+    job = Job(found, service.data.line)
+    return await _answer_or_job(service, request, job, goes_on=False)
+
+
+@_families.get("/evaluation", responses=gives(Evaluate, 404) | COMPUTING)
+@asks(Evaluate)
+async def evaluation(
+    service: ServiceIn,
+    request: Request,
+    asked: Callable[[], Evaluate],
+    recipe: RecipeInQuery = None,
+) -> Response:
+    """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
+    question = replace(asked(), recipes=(recipe,) if recipe else ())
+    return await _background(service, request, partial(_of_family, question))
+
+
+@_families.get("/map", responses=gives(MapAnswer, 404) | COMPUTING)
+@asks(serving.MapColumns)
+async def map(
+    service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
+) -> Response:
+    """A family in the plane, as columns: near means alike; on its main axes, while its layout is
+    computed."""
+    wanted = asked()
+    exact = await service.ask(partial(_of_family, replace(wanted, axes=True)), service.polls)
+    found = await service.jobs.get(exact)
+    if isinstance(found, Document) or wanted.layout == "pca" or not wanted.axes:
+        return _packed_or_job(service, request, found)
+    try:
+        look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
+    except Problem as err:
+        if err.status != 503:
+            raise
+        return _packed_or_job(service, request, found)
+    ahead = {"layout": wanted.layout, "job": service.results.keep(found), "percent": 100}
+    return reply(look | {"computing": ahead | found.line.stands(found.future)})
+
+
+async def _answered(service: Service, exact: Callable[[Database], Tabled]) -> Response:
+    """The answer to a question that the catalog's own names make exact."""
+    return reply(await service.ask(lambda catalog: _document(catalog, exact(catalog))))
+
+
+def _document(catalog: Database, asked: Tabled) -> dict[str, Any]:
+    """The document of an answer, with bases as clients see them."""
+    document = asked.answer(catalog).to_json()
+    return names_of(catalog).with_bases(document)
+
+
+async def _background(
+    service: Service, request: Request, exact: Callable[[Database], Tabled]
+) -> Response:
+    found = await service.jobs.get(await service.ask(exact, service.polls))
+    return _packed_or_job(service, request, found)
+
+
+def _packed_or_job(service: Service, request: Request, found: Document | Job) -> Response:
+    if isinstance(found, Job):
+        return _underway(service, request, found, service.settings.quick_seconds)
+    headers = {"Deltadex-Stale": "true"} if found.stale else {}
+    return found.packed.response(request, headers)
+
+
+@_families.get("/families/{base:path}/audit", responses=gives(Audit, 404) | COMPUTING)
+@asks(Audit)
+async def audit(
+    service: ServiceIn,
+    request: Request,
+    base: BaseInPath,
+    asked: Callable[..., Audit],
+    model: ModelInQuery = None,
+) -> Response:
+    """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
+    0 --json`."""
+    question = asked(model, read=0)
+
+    def exact(catalog: Database) -> Tabled:
+        family = find_family(catalog, base)
+        if model is not None:
+            serving.exact_model(catalog, model, family)
+        return replace(question, base=family)
+
+    return await _background(service, request, exact)
+
+
+@_families.get("/failures", responses=gives(Failures, 404))
+@asks(Failures)
+async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
+    """Models that are not indexed, by reason; as `deltadex failures --json`."""
+
+    def failures(catalog: Database) -> dict[str, Any]:
+        names, base = names_of(catalog), find_base(catalog, asked().base)
+        document = catalog.failures(base).to_json()
+        rows = catalog.models(base=base, where="status <> 'indexed'")
+        sources = {(row["base"], row["model"]): row["source"] for row in rows}
+        for group in document["failures"]:
+            group["models"] = [
+                names.with_bases(model, sources.get((model["base"], model["model"]), ""))
+                for model in group["models"]
+            ]
+        return document
+
+    return reply(await service.ask(failures))
+
+
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
+_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
+
+
+@_jobs.get(
+    "/jobs/{job}",
+    responses=gives(Answer, 403, 404, 409) | JOB,
+)
+async def job(
+    service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
+) -> Response:
+    """What the request that began this job would have been answered, once it is done."""
+    known = service.results.find(job)
+    await is_done(known.future, service.settings.quick_seconds)
+    if known.asked is None or not known.future.done():
+        return _result_or_job(service, request, known, service.settings.quick_seconds)
+    document = service.jobs.find(known.asked)
+    if document is None:
+        raise Problem(404, "unknown-job", "the service has forgotten what this job computed")
+    return _packed_or_job(service, request, document)
+
+
+@_jobs.delete("/jobs/{job}", responses=gives(Answer, 404, 409))
+async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]) -> Response:
+    """Stop a job: a background document, or models that are added from the Hub, at any time; an
+    upload or another change until it has begun."""
+    if not await asyncio.to_thread(service.results.cancel, job):
+        raise Problem(409, "too-late", "the job is done, or has begun and cannot be stopped")
+    return reply({"job": job, "cancelled": True})
+
+
+async def _answer_or_job(
+    service: Service,
+    request: Request,
+    job: Job,
+    *,
+    status: int = 200,
+    goes_on: bool = True,
+) -> Response:
+    """What the work gives; 202 and a job where that takes longer than the client wants to wait.
+
+    Args:
+        goes_on: Also if it has not begun when the client hangs up, who knows no job yet.
+    """
+    preferred, seconds = request.headers.get("prefer", ""), service.settings.max_seconds
+    if wait := _WAIT.search(preferred):
+        seconds = min(float(wait[1]), seconds)
+    elif _ASYNC.search(preferred):
+        seconds = 0.0
+    has_hung_up = None if goes_on else request.is_disconnected
+    await is_done(job.future, seconds, has_hung_up)
+    if has_hung_up is not None and await has_hung_up() and job.future.cancel():
+        raise Problem(400, "hung-up", "the client did not wait for the answer")
+    return _result_or_job(service, request, job, seconds, status)
+
+
+def _result_or_job(
+    service: Service,
+    request: Request,
+    job: Job,
+    waited_s: float,
+    status: int = 200,
+) -> Response:
+    if not job.future.done():
+        return _underway(service, request, job, waited_s)
+    try:
+        result = job.future.result()
+    except CancelledError as err:
+        raise stopping() from err
+    if isinstance(result, Snapshot):
+        return result.response()
+    return reply(result, status)
+
+
+def _underway(service: Service, request: Request, job: Job, waited_s: float) -> Response:
+    id = service.results.keep(job)
+    place = {"Location": f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{id}"}
+    return computing(waited_s, headers=place, job=id, **job.line.stands(job.future))
+
+
+_READY = gives(ReadyAnswer)
+_READY[503] = {
+    "model": ReadyAnswer,
+    "description": "Not every family has been searched once.",
+}
+_METRICS = gives(None)
+_METRICS[200] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+@UNVERSIONED.get("/health")
+@_operations.get("/health", responses=gives(Answer))
+async def health() -> Response:
+    """The process answers."""
+    return reply({"status": "ok"})
+
+
+@UNVERSIONED.get("/ready")
+@_operations.get("/ready", responses=_READY)
+async def ready(service: ServiceIn) -> Response:
+    """The catalog is open and every family has been searched once; until then how many percent of
+    the indexes are open, and which families can be searched."""
+    opening = await service.opening()
+    if opening is None:
+        return reply({"ready": True})
+    document = {"ready": False, "detail": "opening indexes", **opening}
+    return reply(document, 503, {"Retry-After": "2"})
+
+
+@UNVERSIONED.get("/metrics")
+@_operations.get("/metrics", responses=_METRICS, response_class=Response)
+async def metrics(service: ServiceIn) -> Response:
+    """Numbers for Prometheus."""
+    text = await service.polls.run(service.metrics.exposition)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+log = logging.getLogger(__name__)
+
+ADDING_SECONDS = 7 * 24 * 3600.0
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def _is_new_id(id: str) -> str:
+    if id.startswith(("/", "~")) or ".." in id or id != id.strip():
+        raise ValueError("must not begin with / or ~, hold .. or have spaces around it")
+    return id
+
+
+def _is_hub_id(id: str) -> str:
+    if not _HUB_ID.fullmatch(id) or ".." in id:
+        raise ValueError("must be an id of the Hub, as owner/name")
+    return id
+
+
+Text = Annotated[str, StringConstraints(max_length=MAX_NEW_ID, pattern=NO_CONTROLS)]
+
+
+class AddAdapter(Sent):
+    """The fields that come with an adapter's two files."""
+
+    model: Annotated[Text, AfterValidator(_is_new_id)]
+    base: Text | None = None
+    dataset: Text | None = None
+    author: Text | None = None
+    run: Text | None = None
+
+
+class AddFromHub(Sent):
+    """Models that the service is to fetch."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"models": ["someone/bert-imdb"], "base": "bert-base-uncased"}]
+        }
+    )
+
+    models: Annotated[
+        list[Annotated[Text, AfterValidator(_is_hub_id)]],
+        Field(min_length=1, max_length=MAX_ADDED),
+    ]
+    base: Text
+
+
+_TOKEN: dict[str, Any] = {"security": [{"token": []}]}
+_FILE = {"type": "string", "format": "binary"}
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def _body() -> dict[str, Any]:
+    """The two forms in which models are added."""
+    form = AddAdapter.model_json_schema()
+    form["properties"] |= {"config": _FILE, "weights": _FILE}
+    form["required"] += ["config", "weights"]
+    return {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": form},
+            "application/json": {"schema": AddFromHub.model_json_schema()},
+        },
+    }
+
+
+@_writing.post(
+    "/models",
+    status_code=201,
+    responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
+    openapi_extra={"requestBody": _body(), **_TOKEN},
+)
+@answers(Add)
+async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
+    """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
+    it: one job, whose answer has the outcome of each."""
+    _require_token(request, service.settings)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    line: Shared[dict[str, Any]] = service.writes
+    if media_type == "application/json":
+        added, line = _begin_from_hub(service, await request.body()), service.additions
+    elif media_type == "multipart/form-data":
+        async with request.form(max_files=2, max_fields=8) as form:
+            added = await _begin_adapter(service, form)
+    else:
+        raise Problem(415, "media-type", "send multipart/form-data or application/json")
+    return await _answer_or_job(service, request, Job(added, line), status=201)
+
+
+async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
+    refuse_unknown_names(form.multi_items(), [*AddAdapter.model_fields, "config", "weights"])
+    fields = dict(form)
+    config, weights = fields.pop("config", None), fields.pop("weights", None)
+    if not isinstance(config, SentFile) or not isinstance(weights, SentFile):
+        raise Problem(422, "invalid", "send the files config and weights")
+    refuse_long(config)
+    adapter = _checked(partial(AddAdapter.model_validate, fields))
+    answer = partial(_add_adapter, service, adapter)
+    return await service.uploads.begin(config, weights, answer, service.writes)
+
+
+def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str, Any]:
+    """Fingerprint an adapter and record it; as `deltadex add --json`."""
+    with service.readers.catalog() as catalog:
+        base = find_family(catalog, fields.base)
+        _refuse_taken(catalog, fields.model, base)
+        reading = serving.adapter_reading(catalog, base, may_open_base=service.settings.allow_hub)
+    adapter = service.uploads.read(folder, reading)
+    with service.readers.writing() as catalog:
+        _refuse_taken(catalog, fields.model, base)
+        serving.record_adapter(catalog, adapter, **fields.model_dump(exclude={"base"}))
+        names = names_of(catalog)
+    return {
+        "model": fields.model,
+        "base": names.shown(base),
+        "recipe": reading.recipe.name,
+        "recipes": [reading.recipe.id],
+        "indexed": 1,
+        "skipped": 0,
+        "failed": [],
+        "bytes_read": adapter.bytes_read,
+        "bytes_total": adapter.model.bytes_total,
+        "seconds": round(adapter.seconds, 3),
+    }
+
+
+def _refuse_taken(catalog: Database, id: str, base: str) -> None:
+    if serving.has_model(catalog, id, base):
+        raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
+
+
+def _begin_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
+    wanted = _checked(partial(AddFromHub.model_validate_json, body))
+    if not service.settings.allow_hub:
+        raise Problem(
+            403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
+        )
+    key = wanted.model_dump_json()
+    return service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
+
+
+def _add_from_hub(service: Service, wanted: AddFromHub, key: str) -> dict[str, Any]:
+    """Fetch and index models of the Hub; as `deltadex add --json`."""
+    for name in (*wanted.models, wanted.base):
+        if Path(name).exists():
+            raise RequestError(f"{name}: cannot be told from a folder of the server")
+    base, path = _base_of_hub(service.names(), wanted.base), service.readers.path
+    try:
+        document: dict[str, Any] = service.additions.compute(
+            key, add_in, path, wanted.models, base, seconds=ADDING_SECONDS
+        )
+    except (WorkerDied, WorkerCancelled, WorkerTooSlow) as err:
+        raise _stopped(service, wanted, base) from err
+    with service.readers.writing() as catalog:
+        names = names_of(catalog)
+    for refused in document["failed"]:
+        refused["reason"] = names.redact(refused["reason"])
+    refusals = {row["model"]: row for row in document["failed"] + document["skipped_models"]}
+    outcomes = []
+    for model in dict.fromkeys(wanted.models):
+        refused = refusals.get(model, {"code": None, "reason": None})
+        status = "failed" if refused["code"] else "indexed"
+        outcomes.append({"model": model, "status": status} | refused)
+    return names.with_bases({**document, "outcomes": outcomes})
+
+
+def _stopped(service: Service, wanted: AddFromHub, base: str) -> Problem:
+    """What is done of an addition that was stopped, for its client and for the log."""
+    with service.readers.catalog() as catalog:
+        done = {model["model"] for model in catalog.models(base=base)} & set(wanted.models)
+    detail = (
+        f"adding models was stopped: {len(done)} of {len(set(wanted.models))} are in the catalog; "
+        "send the same request again for the others"
+    )
+    log.warning(detail)
+    return Problem(503, "stopped", detail, {"Retry-After": "5"})
+
+
+def _base_of_hub(names: Names, base: str) -> str:
+    """A family that there is, or an id of the Hub."""
+    if base in names.bases:
+        return names.meant(base)
+    try:
+        return _is_hub_id(base)
+    except ValueError as err:
+        raise RequestError(f"base: {err}") from err
+
+
+def _checked(parse: Callable[[], Body]) -> Body:
+    try:
+        return parse()
+    except ValidationError as err:
+        raise invalid(err.errors(include_input=False), within=("body",)) from err
+
+
+@_writing.patch(
+    "/models/{model:path}",
+    responses=gives(Label, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+@answers(Label)
+async def label(
+    service: ServiceIn,
+    request: Request,
+    model: IdInPath,
+    labels: Labelling,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Say what a model was trained on; as `deltadex label --json`."""
+    return await _changed(service, request, Label(model, base=base, **labels.model_dump()))
+
+
+@_writing.delete(
+    "/models/{model:path}",
+    responses=gives(Remove, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+@answers(Remove)
+async def delete(
+    service: ServiceIn,
+    request: Request,
+    model: IdInPath,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Forget a model; as `deltadex rm --json`."""
+    return await _changed(service, request, Remove(model, base=base))
+
+
+@_writing.delete(
+    "/data/{name}",
+    responses=gives(Remove, 401, 403, 404) | JOB,
+    openapi_extra=_TOKEN,
+)
+@answers(RemoveData)
+async def delete_data(
+    service: ServiceIn,
+    request: Request,
+    name: DataInPath,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
+) -> Response:
+    """Forget a kept data set; as `deltadex data rm --json`."""
+    return await _changed(service, request, RemoveData(name, base))
+
+
+async def _changed(service: Service, request: Request, asked: Tabled) -> Response:
+    """What is answered to a change, for those who present the operator's token."""
+    _require_token(request, service.settings)
+
+    def change() -> dict[str, Any]:
+        with service.readers.writing() as catalog:
+            return _document(catalog, _of_catalog(asked, catalog))
+
+    job = Job(service.writes.submit(change), service.writes)
+    return await _answer_or_job(service, request, job)
+
+
+_SNAPSHOT = gives(None, 401, 403, 404) | JOB
+_SNAPSHOT[200] = {
+    "description": "The file; `Repr-Digest` has its SHA-256 (RFC 9530).",
+    "headers": {"Repr-Digest": {"schema": {"type": "string"}}},
+    "content": {"application/octet-stream": {"schema": _FILE}},
+}
+
+
+@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response, openapi_extra=_TOKEN)
+@answers(Backup)
+async def snapshot(service: ServiceIn, request: Request) -> Response:
+    """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
+    made. It holds paths of the server."""
+    _require_whole(request, service.settings)
+    job, seconds = Job(service.snapshots.begin(), service.snapshots), service.settings.quick_seconds
+    await is_done(job.future, seconds)
+    return _result_or_job(service, request, job, seconds)
+
+
+@_whole.post("/sql", responses=gives(Select, 401, 403, 404), openapi_extra=_TOKEN)
+@answers(Select)
+async def sql(service: ServiceIn, request: Request, asked: Statement) -> Response:
+    """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
+    can neither write nor read files; it shows paths of the server."""
+    _require_whole(request, service.settings)
+    select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
+    table = await service.batches.run(select, service.readers.path)
+    return reply(table.to_json())
+
+
+def _require_whole(request: Request, settings: ServiceSettings) -> None:
+    """Pass those who may see all of the catalog, paths of the server too."""
+    if settings.share_catalog:
+        return
+    if settings.token is None:
+        raise Problem(
+            403,
+            "catalog-closed",
+            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
+        )
+    _require_token(request, settings)
+
+
+def _require_token(request: Request, settings: ServiceSettings) -> None:
+    """Pass those who present the operator's token."""
+    if settings.token is None:
+        raise Problem(
+            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
+        )
+    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
+    right = hmac.compare_digest(presented.strip().encode(), settings.token.encode())
+    if scheme.lower() != "bearer" or not right:
+        raise Problem(
+            401,
+            "unauthorized",
+            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
+        )

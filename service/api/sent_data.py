@@ -1,0 +1,93 @@
+"""Data sets that clients send: which models were trained on one, in a process beside."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from concurrent.futures import Future
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from starlette.datastructures import UploadFile
+
+from ...questions.find_trained_on.find_trained_on import FindTrainedOn
+from .answers import Problem
+from .catalog import Readers
+from .settings import MIB
+from .work import Line, answer_in, begin_in, compute_beside, saved
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
+DATA_LIMIT = 8 * MIB
+"""Bytes of a data set; 512 of its examples are run through the base."""
+
+FORM_BYTES = 1 << 16
+"""Of the form around the file."""
+
+MAX_WAITING = 8
+"""Data sets that are at work or wait: each takes the base's memory and minutes."""
+
+_UNSAFE = re.compile(r"[^\w.+@-]+")
+
+
+def can_run_models() -> bool:
+    """Whether the extra that runs models is installed."""
+    return all(find_spec(name) is not None for name in ("torch", "transformers"))
+
+
+def refuse_data(sent: UploadFile) -> None:
+    """Refuse what cannot be asked: another kind of file, one too long, no extra to run models."""
+    if not can_run_models():
+        detail = "this service runs no models: it needs pip install 'deltadex[studies]'"
+        raise Problem(422, "needs-studies", detail)
+    if not name_of(sent.filename or "").endswith(ENDINGS):
+        raise Problem(422, "bad-data", f"data: a file of one of {', '.join(ENDINGS)}")
+    if (sent.size or 0) > DATA_LIMIT:
+        raise Problem(413, "body-too-long", f"data: at most {DATA_LIMIT // MIB} MiB")
+
+
+def name_of(sent: str) -> str:
+    """The name that the file gets here, of the name that it was sent under."""
+    stem, dot, ending = PurePosixPath(sent).name.rpartition(".")
+    return (_UNSAFE.sub("-", stem)[:80].lstrip(".") or "data") + dot + ending.lower()
+
+
+class SentData:
+    """Asks a catalog for the models of data sets, one at a time.
+
+    Texts lie in a folder of their own until the answer is there, and nothing of them is stored.
+
+    Args:
+        seconds: Run time of one data set.
+        may_fetch: The base's weights may come from the Hub.
+    """
+
+    def __init__(self, readers: Readers, *, seconds: float, may_fetch: bool) -> None:
+        self.line = Line("deltadex-data", MAX_WAITING)
+        self._readers, self._seconds, self._may_fetch = readers, seconds, may_fetch
+
+    def begin(self, sent: UploadFile, asked: FindTrainedOn) -> Future[dict[str, Any]]:
+        """The document that answers the question, whose data set is what was sent."""
+        name = name_of(sent.filename or "")
+        key = secrets.token_hex(8)
+        answer = answer_in if self._may_fetch else _answer_offline
+
+        def answered(folder: Path) -> dict[str, Any]:
+            exact = replace(asked, data=folder / name)
+            return compute_beside(
+                self.line, key, answer, self._readers, exact, seconds=self._seconds
+            )
+
+        return begin_in(saved({name: sent}), self.line, answered, key)
+
+    def close(self) -> None:
+        self.line.close()
+
+
+def _answer_offline(path: Path, asked: FindTrainedOn) -> dict[str, Any]:
+    """The answer from what is on this machine; in the process beside, which asks nothing else."""
+    # read by huggingface_hub when it is loaded, which transformers does
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    return answer_in(path, asked)

@@ -1,0 +1,124 @@
+"""The service's parts, opened and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from ...errors import DeltadexError
+from ...questions.face.database import Database
+from ...questions.face.serving import similar_each
+from ...questions.find_similar import FindSimilar
+from .answers import PageFiles
+from .api_docs import ApiDocs
+from .catalog import Freshness, Names, Readers, find_base, names_of
+from .middleware import Metrics
+from .sent_data import SentData
+from .settings import MAX_WRITES, ServiceSettings
+from .snapshots import Snapshots
+from .work import Jobs, Line, Results, Shared, Together, Uploads, Work
+
+Result = TypeVar("Result")
+
+
+class Service:
+    """An open catalog and what answers from it; nothing outlives the `with` block.
+
+    Raises:
+        StoreError: the catalog cannot be opened.
+        EmptyCatalog: there is none.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.readers = readers = Readers(
+            settings.db, writable=settings.writable, engine=settings.engine
+        )
+        limits: dict[str, Any] = {
+            "waiting": settings.max_waiting,
+            "seconds": settings.max_seconds,
+        }
+        self.work = Work(at_once=settings.max_at_work, **limits)
+        self.searches = Together(self._similar_each, at_once=settings.max_at_work, **limits)
+        self.batches = Work(at_once=settings.max_batches_at_work, **limits)
+        # they wait for nothing, and whoever asks again for a job is never sent away
+        self.polls = Work(at_once=1, waiting=None, seconds=settings.max_seconds)
+        self.jobs = Jobs(
+            readers, seconds=settings.job_seconds, quick_seconds=settings.quick_seconds
+        )
+        self.uploads = Uploads(
+            memory=settings.upload_memory,
+            seconds=settings.max_seconds,
+            waiting=settings.max_waiting,
+            warm=settings.warm,
+        )
+        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
+        self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
+        self.additions = Line("deltadex-additions", MAX_WRITES)
+        self.snapshots = Snapshots(readers)
+        self.results = Results()
+        lines = (
+            *(self.work, self.searches, self.batches, self.polls),
+            *(self.uploads.line, self.data.line, self.writes, self.additions),
+        )
+        self.metrics = Metrics(readers, lines, self.jobs)
+        self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
+        self.api_docs = ApiDocs()
+        self.freshness = Freshness(readers)
+
+    async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
+        """What the function returns for a catalog of its own thread; raises as `Work.run`."""
+
+        def run() -> Result:
+            with self.readers.catalog() as catalog:
+                return function(catalog)
+
+        return await (work or self.work).run(run)
+
+    def _similar_each(
+        self, asked: FindSimilar, models: list[str]
+    ) -> Iterator[tuple[int, dict[str, Any] | DeltadexError]]:
+        with self.readers.catalog() as catalog:
+            names, base = names_of(catalog), find_base(catalog, asked.base)
+            for place, answer in similar_each(catalog, replace(asked, base=base), models):
+                if isinstance(answer, DeltadexError):
+                    yield place, answer
+                else:
+                    yield place, names.with_bases(answer.to_json())
+
+    async def opening(self) -> dict[str, Any] | None:
+        """How many percent of the indexes are open for the first time, and which families can be
+        searched; None once all can."""
+        if self.freshness.ready.is_set():
+            return None
+        names, (share, bases) = await self.polls.run(self.names), self.freshness.reached
+        return {"percent": int(100 * share), "searchable": [names.shown(base) for base in bases]}
+
+    def names(self) -> Names:
+        """The families as they are shown now."""
+        with self.readers.catalog() as catalog:
+            return names_of(catalog)
+
+    def close(self) -> None:
+        computing = (
+            self.work,
+            self.searches,
+            self.batches,
+            self.polls,
+            self.writes,
+            self.additions,
+            self.jobs,
+            self.uploads,
+            self.snapshots,
+            self.data,
+        )
+        for part in (*computing, self.freshness, self.readers):
+            part.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,5 +1,0 @@
-"""What the command line shows people: tables on stdout, progress on stderr."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
