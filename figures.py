@@ -201,7 +201,7 @@ def _page(draw: Callable[[], Picture], title: str, table: str) -> str:
             for x, y, label in picture.places()
         )
         sides[name] = text.replace("</svg>", f'<g class="points">{marks}</g></svg>')
-    page = Template(files(__package__).joinpath("page.html").read_text("utf-8"))
+    page = Template(files(__package__).joinpath("figures.html").read_text("utf-8"))
     width = f"{PAGE_SCALE * picture.sheet.get_figwidth():.1f}in"
     return _shown(page.substitute(sides, title=html.escape(title), table=table, width=width))
 

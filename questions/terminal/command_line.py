@@ -34,9 +34,9 @@ from .written import check_picture_ending, check_table_ending, is_table_file, sa
 Command = Callable[..., None]
 
 KEPT = "deltadex.kept"
-"""The place in click's context of a call: what a stopped command_with says of what is saved."""
+"""The place in click's context of a call: what a stopped command says of what is saved."""
 
-CONTINUES = "run the same command_with again to continue."
+CONTINUES = "run the same command again to continue."
 
 FINISHED = f"What was finished is saved; {CONTINUES}"
 
@@ -48,7 +48,7 @@ def command_with(
     continues: bool = False,
     **settings: Any,
 ) -> Callable[[Command], click.Command]:
-    """A command_with that is called with a `Common`, then with one object of each of these records.
+    """A command that is called with a `Common`, then with one object of each of these records.
 
     Logging is set up before it runs. It has `-o FILE` for its table, unless a record has its own.
     `continues`: Whether it saves what it does step by step, and goes on there after a stop.
@@ -84,7 +84,7 @@ def command_with(
 
 
 def when_stopped(kept: Callable[[], str]) -> None:
-    """What the command_with says from now on if a signal ends it."""
+    """What the command says from now on if a signal ends it."""
     click.get_current_context().meta[KEPT] = kept
 
 
@@ -100,7 +100,7 @@ def _asked(record: type[Any], values: Mapping[str, Any]) -> Any:
 def _parameter(
     name: str, hint: Any, entry: Field[Any], declared: Option
 ) -> Callable[[Command], Command]:
-    """The argument or option of a command_with that a field of a question declares."""
+    """The argument or option of a command that a field of a question declares."""
     settings: dict[str, Any] = {"type": _click_type(hint, declared), "metavar": declared.metavar}
     is_required = entry.default is MISSING and entry.default_factory is MISSING
     if not is_required:
@@ -209,7 +209,7 @@ def output_file(help: str) -> Any:
 
 @record
 class Common:
-    """The options of every command_with."""
+    """The options of every command."""
 
     _: KW_ONLY
     db: Path = option(
@@ -301,17 +301,16 @@ def print_document(
 
 def asking(
     question: type[Any],
-    show: str | Callable[[Any], None],
+    show: Callable[[Any], None],
     says: str,
     *examples: str,
     group: click.Group | None = None,
     prints_table: bool = True,
     **opening: Any,
 ) -> click.Command:
-    """The command_with that asks a question and prints its answer, named as its examples call it.
+    """The command that asks a question and prints its answer, named as its examples call it.
 
     Args:
-        show: A function of `terminal`, by its name, or another one.
         opening: Passed to `open_database`.
     """
     name = examples[0].split()[0 if group is None else 1]
@@ -324,14 +323,13 @@ def asking(
         help=with_examples(says, examples),
     )
     def run(common: Common, asked: Any) -> None:
-        draw = getattr(terminal, show) if isinstance(show, str) else show
-        print_answer(common, asked, draw, **opening)
+        print_answer(common, asked, show, **opening)
 
     return run
 
 
 def with_examples(says: str, examples: Sequence[str]) -> str:
-    """The help of a command_with."""
+    """The help of a command."""
     lines = "\n".join(f"  deltadex {example}" for example in examples)
     return f"{inspect.cleandoc(says)}\n\n\b\nExample:\n{lines}"
 
@@ -389,7 +387,7 @@ class Drawing:
 
 
 def command_of_study(method: str) -> click.Command:
-    """The command_with of a study, by the name of its method."""
+    """The command of a study, by the name of its method."""
     study = record_of(method)
     says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
+from pkgutil import iter_modules
 from typing import cast
 
 import click
@@ -33,8 +33,8 @@ QUESTIONS = (__package__ or "").rpartition(".")[0]
 PLACES = {"serve": "...service.serve", "mcp": "...service.mcp"}
 """Modules of commands that are no questions."""
 
-NO_COMMANDS = {"--init--", "facets"}
-"""Files of questions that no command asks."""
+NO_COMMANDS = {"face", "facets", "terminal"}
+"""What is in the folder beside commands."""
 
 
 class Commands(Mapping[str, click.Command]):
@@ -61,9 +61,9 @@ class Commands(Mapping[str, click.Command]):
     def groups(self) -> dict[str, tuple[str, ...]]:
         """The names by group; one of others, where there are some."""
         named = {name for names in GROUPS.values() for name in names}
-        files = (path.stem.replace("_", "-") for path in Path(__file__).parents[1].glob("*.py"))
-        others = tuple(sorted(name for name in files if name not in named | NO_COMMANDS))
-        return GROUPS | ({"others": others} if others else {})
+        files = iter_modules(import_module(QUESTIONS).__path__)
+        others = {file.name.replace("_", "-") for file in files} - named - NO_COMMANDS
+        return GROUPS | ({"others": tuple(sorted(others))} if others else {})
 
     def __iter__(self) -> Iterator[str]:
         return (name for names in self.groups.values() for name in names)

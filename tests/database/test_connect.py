@@ -10,6 +10,7 @@ from listening import TOKEN, listening
 from test_examples import OPTIONS, PUBLIC
 
 import deltadex as dx
+from deltadex import questions
 from deltadex.errors import NotServed
 from deltadex.questions.face import serving
 

@@ -9,6 +9,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+from deltadex import questions
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.questions.face import serving

@@ -80,7 +80,7 @@ def folder(tmp_path_factory):
             if place.parts[0] not in ("tests", "benchmarks", "docs") and place.parts[0][0] != ".":
                 (package / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, package / place)
-    study, line = re.findall(r"^```python\n(.*?)^```", WALK.read_text("utf-8"), re.M | re.S)
+    _, study, line = re.findall(r"^```python\n(.*?)^```", WALK.read_text("utf-8"), re.M | re.S)
     assert len(study.splitlines()) <= 60
     (package / "study" / "lengths").mkdir()
     (package / "study" / "lengths" / "lengths.py").write_text(study, "utf-8")
