@@ -67,7 +67,6 @@ LARGE_MODELS = (
 TOYS = {
     "catalog bytes": Toy(
         command=("benchmarks/catalog_bytes.py", "--models", "3", "--first", "1"),
-        page="plan.md",
         published=("| slots | bytes a model | planned | planned / measured |",),
         prints=(r"\| 72 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|",),
     ),
@@ -78,7 +77,7 @@ TOYS = {
             *("--kind", "merged", "--runs", "1", "--steps", "1", "--workers", "1"),
         ),
         prepare=write_texts,
-        page="fingerprints.md",
+        page="scores.md",
         prints=(r"4/4 lora/news-0 \d+ s",),
         needs=missing("peft"),
     ),
@@ -88,7 +87,7 @@ TOYS = {
             *("--db", f"{FOLDER}/f.duckdb", "--budget", "10%", "--adapters", f"{FOLDER}/adapters"),
         ),
         prepare=write_built,
-        page="fingerprints.md",
+        page="scores.md",
         published=(
             *("| question |", "| adapters of |"),
             *("| queries |", "| chance |"),
@@ -106,7 +105,7 @@ TOYS = {
             *("--sets", "news", "--steps", "2", "--runs", "decay .01", "masked, tied head"),
         ),
         prepare=write_texts,
-        page="words.md",
+        page="scores.md",
         published=(
             *("stored as | models | kind |", "of no batch | not found"),
             "| own file | others |",
@@ -153,7 +152,7 @@ TOYS = {
     ),
     "studies/geometry": Toy(
         command=("benchmarks/studies/geometry.py", "--toy", "--threads", "1"),
-        page="studies/geometry.md",
+        page="scores.md",
         published=(
             "| cloud | d |",
             "| share of a text |",
@@ -162,7 +161,6 @@ TOYS = {
     ),
     "fan_out": Toy(
         command=("benchmarks/fan_out.py", "--models", "3", "--kib-per-second", "8192"),
-        page="scale.md",
         published=("| workers | models/hour | ratio | whole run, s | start, s | content |",),
         prints=(r"\| 4 \| [\d,]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [0-9a-f]{8} \|",),
         needs=missing("ray"),
@@ -174,7 +172,6 @@ TOYS = {
     ),
     "layouts of a made family": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
-        page="map.md",
         prints=(
             r"pca \(landmarks None\): [\d.]+ s, [\d.]+ GiB more, precision \d\.\d+, trustworth",
             r"auto \(landmarks None\): ",
@@ -183,7 +180,6 @@ TOYS = {
     "layouts of a catalog": Toy(
         command=("benchmarks/layouts.py", f"{FOLDER}/c.duckdb", "--layouts", "pca"),
         prepare=write_catalog,
-        page="map.md",
         prints=(
             r"pca of vectors: precision \d\.\d+, trustworthiness \d\.\d+",
             r"pca of scores: precision \d\.\d+, trustworthiness \d\.\d+",
@@ -230,7 +226,7 @@ TOYS = {
             *("--base", f"{FOLDER}/base", "--runs", "1", "--steps", "1"),
         ),
         prepare=write_texts,
-        page="fingerprints.md",
+        page="scores.md",
         prints=(r"18/18 \S+ \d+ s",),
         needs=missing("peft"),
     ),
