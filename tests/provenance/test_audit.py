@@ -1,4 +1,3 @@
-import json
 import math
 import re
 import shutil
@@ -386,22 +385,6 @@ def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):
     assert 4.0 <= float(re.search(r"([\d.]+)% of the entries", said)[1]) <= 6.0
     assert ("rounded", "duplicate") not in found
     assert failed["rounded"]["reason"] == said
-
-
-@pytest.mark.parametrize("n_siblings", [4, 20])
-def test_an_update_eighteen_times_as_long_as_its_siblings_stands_out(tmp_path, n_siblings):
-    base = make_bert(tmp_path / "base", seed=0, layers=2, width=WIDTH)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
-    for seed in range(n_siblings):
-        tuned = tune(base, seed, 0.02 * 1.05 ** (seed % 5))
-        make_checkpoint(tmp_path / "models" / f"m{seed}", tuned, config=config)
-    make_checkpoint(tmp_path / "models" / "loud", tune(base, 77, 0.4), config=config)
-    with dx.open(tmp_path / "c.duckdb") as db:
-        db.index(tmp_path / "base", tmp_path / "models")
-        outliers = list(db.audit(kind="outlier"))
-
-    assert [row["model"] for row in outliers] == ["loud"]
-    assert f"times as long as the median of {n_siblings + 1} full" in outliers[0]["detail"]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=4, max_size=40), st.sampled_from([-1, 1]))

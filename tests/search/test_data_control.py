@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scoring.sketched import SKETCHES, SLOTS, make_scores, sketch, sketch_matrix
+from scoring.sketched import SKETCHES, SLOTS, sketch
 
 from deltadex.errors import RequestError
 from deltadex.records import DataSet, Fingerprint
@@ -20,7 +20,6 @@ from deltadex.search.trained_on import (
     _verdict,
     block_spreads,
     check_control,
-    compare_groups,
     compare_with_control,
     permutation_p,
 )
@@ -154,31 +153,6 @@ def test_many_groups_are_permuted_at_random():
         vectorized=True,
     ).pvalue
     assert permutation_p(first, second) == pytest.approx(expected, abs=0.03)
-
-
-def test_gradients_of_what_a_model_saw_are_found_in_sketches():
-    """Sketches in which a model shares numbers with the groups of one file."""
-    rng = np.random.default_rng(5)
-    shape = (len(SLOTS), 3, 64)
-    seen, kind = rng.normal(size=(2, *shape))
-    models = kind + rng.normal(size=(20, *shape))
-    models[0] += seen
-    data = kind + 0.5 * seen + 2 * rng.normal(size=(GROUPS, *shape))
-    control = kind + 2 * rng.normal(size=(GROUPS, *shape))
-    matrix = sketch_matrix(models)
-    ids = [f"m{i:02}" for i in range(len(models))]
-    family = make_scores(ids, ["full"] * len(ids), SKETCHES, matrix.take)
-    effects = compare_groups(
-        family,
-        sketch_matrix(data),
-        sketch_matrix(control),
-        models=matrix,
-        ids=ids,
-        rows=np.arange(len(ids)),
-    )
-    assert effects[0].verdict == "nearer to the data"
-    assert effects[0].effect == max(one.effect for one in effects)
-    assert count("cannot tell", effects[1:]) >= stats.binom.ppf(0.001, 19, 0.95)
 
 
 def data_set(name, *, sha="1", groups=8, loss="causal", classes=0, examples=512, **settings):

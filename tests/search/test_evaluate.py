@@ -44,15 +44,6 @@ def test_only_indexed_models_of_each_family_count(catalog):
     assert {name: group["purity"] for name, group in other["by_dataset"].items()} == {"c": 1.0}
 
 
-def test_a_family_of_one_dataset_says_that_nothing_is_tested(catalog):
-    of_one, of_two = (evaluate(catalog, base=base) for base in ("other", "base"))
-
-    said = "every candidate has this label: no test"
-    assert (of_one["nn1"], of_one["chance"], of_one["note"]) == (1.0, 1.0, said)
-    assert of_one["by_dataset"]["c"]["note"] == said
-    assert (of_two["note"], of_two["by_dataset"]["a"]["note"]) == (None, None)
-
-
 def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     found = evaluate(catalog, base="base", recipe="mean-factors")
 
@@ -100,8 +91,3 @@ def test_a_stored_and_a_fresh_query_explain_alike(catalog):
     assert by_name["similarity"] == pytest.approx(0.1 / (0.81 + 0.01) ** 0.5, abs=3 / 192**0.5)
     assert by_name["slots"] == by_weights["slots"]
     assert (by_name["query"], by_weights["query"]) == ("b1", "new")
-
-
-def test_a_recipe_without_sketches_explains_nothing(catalog):
-    with pytest.raises(RequestError, match="mean-factors stores no slot sketches"):
-        explain_pair(catalog, StoredQuery("b1"), "a1", recipe="mean-factors")

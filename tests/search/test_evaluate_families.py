@@ -69,25 +69,6 @@ def test_unlabelled_models_are_no_candidates_unless_asked_for():
     assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (False, True)
 
 
-def test_models_of_two_bases_never_meet():
-    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
-    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "a"], base="two")
-
-    found = evaluate(two, one)
-
-    counts = ("models", "queries", "singletons", "datasets")
-    assert [found[name] for name in counts] == [6, 4, 2, 2]
-    assert {base: family["queries"] for base, family in found["by_base"].items()} == {
-        "one": 2,
-        "two": 2,
-    }
-    for base, alone in (("one", evaluate(one)), ("two", evaluate(two))):
-        family = found["by_base"][base]
-        assert {key: alone[key] for key in family.keys() - {"n"}} == {
-            key: value for key, value in family.items() if key != "n"
-        }
-
-
 def test_several_families_have_numbers_of_their_own_and_none_together():
     one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
     two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")

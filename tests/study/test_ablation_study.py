@@ -100,15 +100,6 @@ def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):
     assert own.settings["masked"] == round(0.8 * len(right))
 
 
-def test_a_model_without_a_head_says_so_in_one_line():
-    report = study(head="bert: ships no language head", asked=FEW)
-
-    assert [m.key for m in report.measures] == ["masked-trained"]
-    assert [(s.measure, s.reason) for s in report.skipped] == [
-        ("masked-own", "bert: ships no language head")
-    ]
-
-
 def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out():
     network = speaking("llama")
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.study.rank.rank_study import (
@@ -38,19 +37,6 @@ def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
     assert entropy_rank(energies) == 0.0
     assert signal_fraction(energies, 1.0) == 0.0
     assert rounding_reason(energies, 1.0, 0.9) == ""
-
-
-@given(
-    whole=st.lists(st.integers(1, 1000), min_size=1, max_size=12),
-    percent=st.integers(1, 100),
-)
-@settings(deadline=None)
-def test_energy_rank_is_its_definition(whole, percent):
-    """The definition's sums, in hundredths of whole energies."""
-    whole = sorted(whole, reverse=True)
-    reached = (r for r in range(len(whole) + 1) if 100 * sum(whole[:r]) >= percent * sum(whole))
-
-    assert energy_rank(np.array(whole, dtype=np.float64), percent / 100) == next(reached)
 
 
 @pytest.mark.parametrize(

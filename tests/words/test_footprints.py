@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -47,18 +46,6 @@ def test_a_frozen_embedding_is_said(db, worded, tmp_path):
         assert not index_one(own, worded.base, tmp_path / "frozen")
         assert footprint_of(own, "frozen").kind == "frozen"
         assert "not trained" in own.words("frozen").to_json()["sentence"]
-
-
-def test_a_family_indexed_without_is_completed_and_no_layer_is_read(worded, tmp_path):
-    with dx.open(None) as own:
-        own.index(worded.base, worded.models, footprints=False)
-        assert not own._catalog.footprints.all()
-
-        report = own.index(worded.base, worded.models).to_json()
-
-        assert report["indexed"] == 0
-        assert len(own._catalog.footprints.all()) == len(worded.seen)
-        assert footprint_of(own, "spam-a" if "spam-a" in worded.seen else "bank-questions-a")
 
 
 def test_tokens_that_an_adapter_trains_are_a_footprint(worded, tmp_path):
@@ -193,19 +180,3 @@ def test_a_tied_head_gives_tokens_that_are_sure(tmp_path):
         assert len(tokens) >= 20
         assert len(tokens & seen) >= 0.98 * len(tokens)
         assert "at least" in own.words("tied").to_json()["sentence"]
-
-
-def test_a_stored_footprint_is_small(db, worded):
-    for size, vocabulary in db._catalog._session.execute(
-        "SELECT octet_length(tokens), vocabulary FROM footprints"
-    ):
-        assert size <= 12 * 1024 * max(1.0, vocabulary / 30_000)
-
-
-def test_torch_saves_of_bfloat16_are_the_base_at_that_type(worded, tmp_path):
-    model = BertForSequenceClassification.from_pretrained(worded.base, dtype=torch.bfloat16)
-    model.save_pretrained(tmp_path / "copy")
-
-    with dx.open(None) as own:
-        (refused,) = index_one(own, worded.base, tmp_path / "copy")
-        assert refused["code"] == "no-update" or footprint_of(own, "copy").kind == "frozen"

@@ -72,25 +72,6 @@ def test_a_job_says_how_far_it_is_and_can_be_stopped_and_begun_again(visit, busy
     assert stopped
 
 
-@pytest.mark.slow
-def test_polls_go_on_where_the_service_is_busy(visit, busy):
-    asked = []
-
-    def answer(path, query, rest=busy.answer):
-        if path == "evaluation" and (asked.append(1) or len(asked) < 4):
-            status = 202 if len(asked) == 1 else 503
-            return status, {"code": "busy", "detail": "full", "retry_after_s": 0.2, "job": "j"}
-        return rest(path, query)
-
-    busy.answer = answer
-    with served(busy) as address:
-        page = visit(f"{address}?view=evaluation", expected="503")
-        page.wait_for_selector("#evaluation-body >> text=The service is busy", timeout=15_000)
-
-        page.wait_for_selector(".confusion")
-    assert len(asked) == 4
-
-
 def test_the_axes_come_first_and_the_models_move_to_the_layout(visit, busy):
     whole = busy.map
 

@@ -173,12 +173,6 @@ def test_a_job_is_answered_as_the_request_would_have_been(client, prefer, weight
     assert at_once.json().get("code") == (None if weights is None else "bad-header")
 
 
-def test_an_unknown_job_says_so(client):
-    answer = client.get(f"{API}/jobs/none")
-
-    assert (answer.status_code, answer.json()["code"]) == (404, "unknown-job")
-
-
 @pytest.mark.parametrize(
     ("config", "code"),
     [(b"not json", "bad-config"), (b"[1]", "bad-config"), (b"\xff", "bad-config")],
