@@ -1,7 +1,7 @@
 """Answers are those of the command line, and hold nothing of the machine."""
 
 import pytest
-from services import API, served
+from services import API
 
 
 @pytest.fixture(scope="module")
@@ -10,9 +10,8 @@ def db(shared_db):
 
 
 @pytest.fixture(scope="module")
-def client(db):
-    with served(db, quick_seconds=60.0) as client:
-        yield client
+def client(reader):
+    return reader
 
 
 def get(client, path, **params):
