@@ -45,6 +45,7 @@ def run(folder, *arguments, model="model"):
     )
 
 
+@pytest.mark.slow
 def test_one_document_has_every_measure_and_the_picture(folder, tmp_path):
     result = run(folder, "--json", "-o", str(tmp_path / "a.html"))
 

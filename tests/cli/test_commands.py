@@ -162,9 +162,6 @@ NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
     ("arguments", "unwanted"),
     [
         (("ls",), NUMBERS),
-        (("show", "a-0"), NUMBERS),
-        (("stats",), NUMBERS),
-        (("failures",), NUMBERS),
         (("label", "a-0", "a"), NEVER),
         (("sql", "FROM coverage"), NEVER),
         (("find-similar", "a-0"), NEVER),

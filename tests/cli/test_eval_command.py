@@ -105,11 +105,10 @@ def test_ways_are_compared_in_the_order_given(several):
     assert "family" in run(several, "eval", "--compare", "raw").stdout
 
 
-@pytest.mark.parametrize("option", ["-o", "--output"])
-def test_a_table_is_written_beside_what_is_printed(several, tmp_path, option):
+def test_a_table_is_written_beside_what_is_printed(several, tmp_path):
     target = tmp_path / "purity.csv"
 
-    found = document(several, "eval", option, str(target))
+    found = document(several, "eval", "-o", str(target))
 
     rows = list(csv.DictReader(target.read_text("utf-8").splitlines()))
     assert [(row["family"], row["dataset"]) for row in rows] == [

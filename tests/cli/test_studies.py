@@ -74,6 +74,7 @@ def test_geometry_and_layers_print_their_reports(family, tmp_path):
     assert (tmp_path / "l.svg").exists()
 
 
+@pytest.mark.slow
 def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contrasts(
     family, tmp_path, capsys
 ):

@@ -12,6 +12,10 @@ import deltadex as dx
 from deltadex.errors import RequestError, UnknownModel
 
 ARCHITECTURES = sorted(MAKERS)
+FIRST = [
+    pytest.param(name, marks=[] if name == "bert" else pytest.mark.slow) for name in ARCHITECTURES
+]
+"""One architecture always, the others in test-all."""
 LAYER = re.compile(r"((?:encoder\.layer|model\.layers|transformer\.h)\.)(\d+)\.")
 
 
@@ -115,7 +119,7 @@ def test_a_copy_in_a_shorter_type_is_a_copy_and_a_grown_vocabulary_is_named(base
     )
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", FIRST)
 def test_renamed_tensors_are_found_by_shape_alone(bases, tmp_path, name):
     tuned = finetune(bases.tensors[name], seed=1)
     renamed = {f"w{number}": t for number, t in enumerate(tuned.values())}
@@ -133,7 +137,7 @@ def shuffled(matrix, generator):
     return matrix.flatten()[order].reshape(matrix.shape)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", FIRST)
 def test_decoys_of_the_same_config_are_unknown(bases, tmp_path, name):
     generator = torch.Generator().manual_seed(7)
     base = bases.tensors[name]

@@ -35,16 +35,6 @@ def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
     assert np.array_equal(found == NOISE, expected.labels_ == NOISE)
 
 
-def test_better_scores_are_used_where_the_family_has_them():
-    family, _ = make_labelled(60, strength=3.0, datasets=3)
-    blind = replace(family, vectors=np.ones_like(family.vectors))
-
-    found = find_clusters(replace(blind, scores=family.vectors @ family.vectors.T), 3)
-
-    assert np.array_equal(found, find_clusters(family, 3))
-    assert len(set(find_clusters(blind, 3).tolist())) == 1
-
-
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_too_few_models_are_noise(n):
     family = shuffled(make_labelled(5, datasets=1)[0], np.arange(n))
@@ -74,33 +64,6 @@ def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch
     assert adjusted_rand_score(np.array(labels)[joined], found[joined]) == 1.0
     assert joined.mean() > 0.95
     assert np.array_equal(find_clusters(shuffled(family, order), 9), found[order])
-
-
-def test_a_stray_member_hardly_changes_who_joins():
-    rng = np.random.default_rng(0)
-    centre = rng.normal(size=50)
-    members = unit_rows(centre + 0.3 * rng.normal(size=(60, 50)))
-    stray = unit_rows(centre + 3 * rng.normal(size=(1, 50)))
-
-    without = density._joining_cosine(members)
-
-    assert (stray @ members.T).max() < without - 0.3
-    assert density._joining_cosine(np.concatenate([members, stray])) == pytest.approx(
-        without, abs=0.02
-    )
-
-
-def test_a_copy_joins_copies_whatever_its_last_bits(monkeypatch):
-    monkeypatch.setattr(density, "WHOLE_FAMILY", 100)
-    monkeypatch.setattr(density, "SAMPLE", 150)
-    family, _ = make_labelled(300, datasets=6, dim=60)
-    rng = np.random.default_rng(0)
-    originals = unit_rows(rng.normal(size=(6, 60)))[np.arange(300) % 6]
-    copies = replace(family, vectors=originals * (1 + 1e-15 * rng.normal(size=(300, 60))))
-
-    found = find_clusters(copies, 8)
-
-    assert adjusted_rand_score(np.arange(300) % 6, found) == 1.0
 
 
 @pytest.mark.parametrize("n_members", [2, 3, 10, 100, 1000])
@@ -183,12 +146,6 @@ def test_a_dominant_dataset_names_its_cluster():
 
     assert found.name == "imdb"
     assert found.datasets == (("imdb", 3), ("emotion", 1))
-
-
-def test_two_datasets_that_share_a_cluster_share_its_name():
-    (found,) = name([record(f"m{i}", dataset="ab"[i % 2]) for i in range(4)])
-
-    assert found.name == "a + b"
 
 
 def test_without_labels_terms_that_set_it_apart_name_it():

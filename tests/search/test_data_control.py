@@ -76,14 +76,6 @@ def test_among_many_normal_others_an_effect_has_the_normal_s_interval_and_p(mean
     assert p == pytest.approx(2 * stats.norm.sf(abs(effect) / spread / error), rel=0.1)
 
 
-@pytest.mark.parametrize("others", [0, OTHERS])
-def test_a_model_of_neither_is_assigned_to_one_in_five_percent(others):
-    rng = np.random.default_rng(0)
-    effects = [one for _ in range(40) for one in compare(rng, others=others, models=10)]
-    said = len(effects) - count("cannot tell", effects)
-    assert said <= stats.binom.ppf(0.9999, len(effects), 0.05)
-
-
 def test_a_block_s_spread_is_the_deviation_of_its_strangers_despite_a_few_others():
     deviations = np.array([0.1, 0.03, 0.0])
     cosines = np.random.default_rng(3).normal(0.2, deviations, size=(6, 3000, 3)).transpose(2, 0, 1)

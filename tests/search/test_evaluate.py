@@ -1,10 +1,8 @@
 import pytest
 from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 
-from deltadex.errors import EmptyCatalog, RequestError, UnknownRecipe
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import evaluate, explain_pair, find_similar
-from deltadex.search.labelled import WAYS
+from deltadex.search import evaluate, explain_pair
 from deltadex.search.neighbours import FreshQuery, StoredQuery
 
 BOTH = (SKETCH, PLAIN)
@@ -50,33 +48,6 @@ def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     assert (found["recipe"], found["recipe_id"]) == ("mean-factors", PLAIN.id)
     counts = ("models", "labelled", "singletons", "micro")
     assert [found[name] for name in counts] == [4, 3, 1, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"recipe": "none-such"}, UnknownRecipe, "none-such.*mean-factors, sketch"),
-        ({"base": "nobody"}, RequestError, "no family of 'nobody'; there are: base, other"),
-        ({"base": "other", "recipe": "mean-factors"}, UnknownRecipe, "sketch"),
-        ({"way": "best"}, RequestError, f"no way of scoring 'best'; there are: {', '.join(WAYS)}"),
-    ],
-)
-def test_what_is_not_there_is_refused_with_what_is(catalog, options, error, message):
-    with pytest.raises(error, match=message):
-        evaluate(catalog, **options)
-
-
-def test_an_empty_catalog_is_refused(tmp_path):
-    with make_catalog(tmp_path / "empty.duckdb") as catalog, pytest.raises(EmptyCatalog):
-        evaluate(catalog)
-
-
-def test_the_nearest_found_are_the_nearest_evaluated(catalog):
-    (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
-
-    assert first.dataset == "a"
-    taken_for = evaluate(catalog, base="base")["taken_for"]
-    assert {"dataset": "a", "n": 1} in taken_for["b"]
 
 
 def test_a_stored_and_a_fresh_query_explain_alike(catalog):

@@ -190,7 +190,7 @@ def answering(folder, tmp_path):
         yield db
 
 
-@pytest.mark.parametrize("query", ["a-0", "b-1", "c-0", "d-1", "e-0", "f-1"])
+@pytest.mark.parametrize("query", ["a-0", "d-1"])
 @pytest.mark.parametrize("base", ["one", "other"])
 def test_what_an_update_answers_to_stands_for_a_footprint(answering, folder, base, query):
     found = answering.find_similar(query, base=str(folder / base / "base"), k=2, across=True)
@@ -211,17 +211,6 @@ def test_a_model_whose_embedding_was_read_in_part_is_no_candidate_by_answers(ans
     assert first.model not in {row["model"] for row in found}
     (family,) = found.to_json()["families"]
     assert (family["by"], family["compared"]) == ("answers", 11)
-
-
-def test_a_folder_is_compared_across_as_the_stored_model(db, folder, one, tmp_path):
-    elsewhere = copied(folder / "one" / "models", tmp_path, "b") / "b-0"
-    stored, fresh = (
-        db.find_similar(model, base=one, across=True, k=2) for model in ("b-0", elsewhere)
-    )
-
-    assert [row["model"] for row in fresh] == [row["model"] for row in stored]
-    cosines = [[row["cosine"] for row in some] for some in (fresh, stored)]
-    assert cosines[0] == pytest.approx(cosines[1])
 
 
 @pytest.mark.parametrize(

@@ -209,15 +209,3 @@ def test_a_copy_of_a_landmark_stands_on_it():
     assert np.array_equal(made[landmarks], places)
     weights = _affinities(np.array([[0.0, *[1e4] * 14]]))
     assert weights[0, 0] == weights.max()
-
-
-def test_a_model_stands_among_its_nearest():
-    rng = np.random.default_rng(3)
-    groups = np.arange(200) % 2
-    points = (rng.normal(size=(200, 5)) + 20 * groups[:, None]).astype(np.float32)
-    landmarks = np.arange(100)
-    places = rng.normal(size=(100, 2)) + 50 * groups[:100, None]
-
-    made = place_among(points, landmarks, places)
-
-    assert ((made[100:, 0] > 25) == (groups[100:] == 1)).all()

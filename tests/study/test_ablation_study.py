@@ -20,7 +20,6 @@ from deltadex.study.ablation.annotated_words import (
     pseudo_words,
     read_senses,
     read_tags,
-    shape,
     word_shapes,
 )
 from deltadex.study.ablation.measures import TRAININGS, Training
@@ -192,17 +191,6 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches():
     assert np.flatnonzero(seen).tolist() == sorted(read)
     assert len(read) < len(words.labels)  # texts are cut behind eight tokens
     assert not found[:, ~seen].any()
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        *(("a1", "number"), ("…", "sign"), ("I", "capital"), ("USA", "upper"), ("été", "lower")),
-        *(("iPhone", "other"), ("東京", "other")),
-    ],
-)
-def test_shapes(word, expected):
-    assert shape(word) == expected
 
 
 def test_senses_are_read_from_json_lines_and_csv(tmp_path):

@@ -60,12 +60,6 @@ def scale_bert_constants(model):
         block.attention.self.value.bias.mul_(1.3)
 
 
-def scale_llama_constants(model):
-    for block in model.layers:
-        for part in (block.self_attn.v_proj, block.self_attn.o_proj, block.mlp.down_proj):
-            part.bias.mul_(1.3)
-
-
 def scale_neox_constants(model):
     for block in model.layers:
         interleaved(block.attention.query_key_value.bias, 2).mul_(1.3)
@@ -75,7 +69,6 @@ def scale_neox_constants(model):
 
 CONSTANTS = {
     "bert": scale_bert_constants,
-    "llama, biases": scale_llama_constants,
     "gpt_neox": scale_neox_constants,
 }
 

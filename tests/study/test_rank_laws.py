@@ -28,8 +28,6 @@ PLANTED = {
 
 FORMS = {
     "exponential": lambda layer, a, b, c: a + b * np.exp(-c * (layer - 1) / 23),
-    "power": lambda layer, a, b, c: a + b * layer**c,
-    "logistic drop": lambda at, a, b, c, d: a + b / (1 + np.exp(((at - 1) / 23 - c) / d)),
 }
 """Of 24 layers."""
 

@@ -97,7 +97,7 @@ def test_a_lone_adapter_has_a_frozen_embedding(worded, tmp_path):
         assert footprint_of(own, "plain").kind == "frozen"
 
 
-def test_added_tokens_are_named_by_the_models_own_tokenizer(worded, tmp_path):
+def test_added_tokens_are_named_by_the_models_own_tokenizer(db, worded, tmp_path):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
     tokenizer.add_tokens(["zyxomma"])
     model = BertForSequenceClassification.from_pretrained(worded.base)
@@ -115,11 +115,9 @@ def test_added_tokens_are_named_by_the_models_own_tokenizer(worded, tmp_path):
         assert "vocabulary" in footprint.note
         assert set(footprint.tokens.tolist()) - {0} == {t for t in seen if 0 < t < known}
         stored = own.words("grown").to_json()
-    with dx.open(None) as other:
-        other.index(worded.base, worded.models)
-        fresh = other.words(tmp_path / "grown").to_json()
-        assert stored["touched"] == fresh["touched"]
-        assert {row["word"] for row in stored["seen"]} == {row["word"] for row in fresh["seen"]}
+    fresh = db.words(tmp_path / "grown").to_json()
+    assert stored["touched"] == fresh["touched"]
+    assert {row["word"] for row in stored["seen"]} == {row["word"] for row in fresh["seen"]}
 
 
 def test_a_model_whose_layers_are_not_read_has_words(db, worded, tmp_path):
@@ -163,6 +161,7 @@ def test_under_a_budget_the_share_that_was_read_is_said(worded, tmp_path, budget
         assert "of the vocabulary" in own.words("bank-questions-a").to_json()["sentence"]
 
 
+@pytest.mark.slow
 def test_a_tied_head_gives_tokens_that_are_sure(tmp_path):
     tokenizer = byte_pairs()
     base = make_tied_decoder(tmp_path / "base", tokenizer)

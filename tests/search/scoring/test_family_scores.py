@@ -25,20 +25,14 @@ from deltadex.store import sketch_codes, true_cosines
 
 seeds = st.integers(0, 10_000)
 KINDS = ["full", "adapter", "full"] * 4
-NOTHING = "no model stands out"
 
 
-def nearest_verdicts(family, z, n_family, labels=None):
-    """Of each row of z with its candidates, of which the family's last models are."""
-    names = labels or [None] * len(family.cohort)
-    known = family.evidence.calibrate(names, n_family)
-    theirs, verdicts = names[len(names) - z.shape[1] :], []
+def assert_rates_are_numbers(family, z):
+    """Of each row of z with its candidates, which are the family."""
+    known = family.evidence.calibrate([None] * len(family.cohort), len(z))
     for row in z:
-        order = np.argsort(-row)
-        judged = known.judge(row[order], [theirs[place] for place in order])
+        judged = known.judge(np.sort(row)[::-1], [None] * len(row))
         assert np.isfinite(judged.fdr).all()
-        verdicts += judged.verdicts[:1]
-    return verdicts
 
 
 @settings(max_examples=25, deadline=None)
@@ -102,7 +96,7 @@ def test_no_family_has_a_score_that_is_no_number(n, kinds, shape):
     kinds = (kinds * n)[:n]
 
     family, pairs = score_vectors(vectors, kinds)
-    nearest_verdicts(family, pairs.z, n)
+    assert_rates_are_numbers(family, pairs.z)
 
     assert np.isfinite(pairs.z).all()
     assert np.isfinite(pairs.cosines).all()
@@ -124,28 +118,6 @@ def test_an_empty_family_has_scores_of_nothing():
     family = make_scores([], [], VECTORS, VectorMatrix(np.zeros((0, 4), np.float32)).take)
 
     assert family.evidence.z.shape == (0, 0)
-
-
-SLOWLY = [(n, d, s) for n, d in ((24, 6), (48, 12), (60, 6)) for s in (0.6, 1.5)]
-
-
-@pytest.mark.parametrize(
-    ("n", "datasets", "strength"),
-    [(24, 6, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOWLY)],
-)
-def test_a_lone_query_gets_no_model_stands_out(n, datasets, strength):
-    """Its siblings removed, in at least 95 % of trials; other data sets keep theirs."""
-    alone, with_labels = [], []
-    for seed in range(40):
-        vectors = make_vectors(seed, n, datasets=datasets, strength=strength)
-        kept = np.array([0, *(i for i in range(n) if i % datasets)])
-        labels = [f"d{i % datasets}" for i in kept.tolist()]
-        family, pairs = score_vectors(vectors[kept])
-        alone += nearest_verdicts(family, pairs.z[:1, 1:], len(kept))
-        with_labels += nearest_verdicts(family, pairs.z[:1, 1:], len(kept), labels)
-
-    assert np.mean([found == NOTHING for found in alone]) >= 0.95
-    assert np.mean([found == NOTHING for found in with_labels]) >= 0.95
 
 
 def test_a_large_family_is_measured_on_a_sample():

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.search.family_scores import (
-    ADAPTERS,
-    OTHERS,
     Traits,
     deviation,
     lower_spread,
@@ -135,16 +133,6 @@ def test_a_profile_without_spread_correlates_with_nothing():
 
 
 # weights and scales
-
-
-def test_weights_are_those_of_the_pair_of_kinds_and_sum_to_one():
-    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
-
-    among_adapters, across = np.array(list(ADAPTERS.values())), np.array(list(OTHERS.values()))
-    assert weights[0, 0] == pytest.approx(among_adapters / among_adapters.sum())
-    assert weights[0, 1] == pytest.approx(across / across.sum())
-    assert weights == pytest.approx(weights.transpose(1, 0, 2))
-    assert weights_by_kinds(("vector",), ("full",)).tolist() == [[[1.0]]]
 
 
 @given(seed=st.integers(0, 10_000))

@@ -8,7 +8,6 @@ from deltadex.search.evidence import (
     CLEAR_RATIO,
     Calibration,
     calibrate,
-    find_cases,
     name_suspects,
 )
 
@@ -114,16 +113,6 @@ def test_siblings_far_above_strangers_are_likely_whatever_their_heights():
         assert set(judged.verdicts[:5]) == {"likely the same data"}
         assert set(judged.verdicts[5:]) == {NOTHING}
         assert NOTHING not in unlabelled.verdicts[:5]
-
-
-def test_a_fit_under_which_the_clearest_pairs_go_unanswered_is_told():
-    codes, rng = np.arange(48) // 4, np.random.default_rng(0)
-    z = rng.normal(size=(48, 48)) + 9.0 * np.equal.outer(codes, codes)
-
-    cases = find_cases(z, codes, ~np.eye(48, dtype=bool))
-
-    assert cases.answered((-43.0, 1.78), 0.72) == 0.0
-    assert cases.answered((-8.0, 1.5), 0.72) == 1.0
 
 
 @pytest.mark.parametrize("bound", [0.72, 0.95])

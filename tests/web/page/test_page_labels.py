@@ -1,7 +1,7 @@
 """Names on the map: where they stand, and what has which colour."""
 
 import pytest
-from stand_in import MadeUp, served, until
+from stand_in import MadeUp, served
 
 pytestmark = pytest.mark.slow
 
@@ -50,31 +50,6 @@ def test_no_name_covers_a_point_and_none_is_a_singleton(visit, singles, query, w
     assert "alone" not in names
     assert names & {"imdb", "sst2", "agnews", "trec", "mpqa"}
     assert [text for text in written["texts"] if text["over"]] == []
-
-
-@pytest.fixture(scope="module")
-def nameless():
-    """Five data sets; the models of the last have no label, and its cluster no data set."""
-    family = MadeUp()
-    for row in family.rows[4::5]:
-        row["dataset"] = None
-    clusters = family.clusters({})[1]["clusters"]
-    clusters[4] |= {"datasets": [], "words": ["flights", "airline"]}
-    found = family.clusters({})[1] | {"clusters": clusters}
-    family.clusters = lambda _: (200, found)
-    with served(family) as address:
-        yield address
-
-
-def test_an_area_without_a_data_set_is_named_by_words_once_clusters_are_known(visit, nameless):
-    page = visit(nameless)
-    before = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
-    page.evaluate("deltadex.wantClusters()")
-    until(page, "deltadex.map.family.clusters !== null")
-
-    after = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
-
-    assert after - before == {"flights, airline"}
 
 
 def test_clusters_have_colours_of_their_own_and_say_how_mixed_they_are(visit, singles):

@@ -51,17 +51,6 @@ WATCHED = """() => {
     painted.push([map.pace.moving, drawn, canvas.width]);
   };
 }"""
-PACED = """(intervals) => {
-  const pace = new deltadex.Pace();
-  let at = performance.now();
-  pace.moved();
-  return intervals.map((took) => {
-    pace.moved_at = at += took;
-    pace.tick(at);
-    pace.painted = true;
-    return pace.level;
-  });
-}"""
 
 
 def test_a_slow_map_moves_with_fewer_points_and_rests_with_all(visit, large):
@@ -78,26 +67,6 @@ def test_a_slow_map_moves_with_fewer_points_and_rests_with_all(visit, large):
     assert moved[2] == 960
     assert rested == [False, 100_000, 1280]
     assert page.evaluate("document.getElementById('overlay').hidden") is False
-
-
-@pytest.mark.parametrize(
-    ("intervals", "level"),
-    [
-        ([16.7] * 60, 0),
-        ([16.7] * 9 + [90.0] + [16.7] * 20, 0),
-        ([33.4] * 9, 1),
-        ([300.0] * 4, 2),
-        ([16.7, 450.0] * 3, 2),
-        ([300.0] * 4 + [90.0] * 6, 3),
-        ([300.0] * 4 + [15.0] * 60, 2),
-        ([300.0] * 60, 0),
-    ],
-    ids=["smooth", "a hitch", "half", "slow", "in pairs", "slower", "enough", "of no use"],
-)
-def test_late_frames_lower_what_is_drawn_until_they_come_in_time(visit, address, intervals, level):
-    page = visit(address)
-
-    assert page.evaluate(PACED, [0, *intervals])[-1] == level
 
 
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
