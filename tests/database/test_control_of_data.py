@@ -79,6 +79,7 @@ def test_the_model_of_the_data_is_told_from_models_of_other_data(answer):
     assert sum(row["verdict"] != "cannot tell" for row in by_model.values()) <= 4
 
 
+@pytest.mark.slow
 def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family):
     """Labels of other classes do not count: a causal base uses none."""
     texts = random_texts(0, 104)

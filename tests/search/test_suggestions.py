@@ -66,7 +66,9 @@ def test_noise_gets_no_suggestion_or_hardly_any_where_labels_are_said_to_name_ev
     assert len(suggested(family, 0.0)) < 0.05 * family.labels.count(None)
 
 
-@pytest.mark.parametrize("strength", [1.0, 1.2, 1.5])
+@pytest.mark.parametrize(
+    "strength", [1.2, *(pytest.param(s, marks=pytest.mark.slow) for s in (1.0, 1.5))]
+)
 def test_suggestions_hold_their_rate_with_datasets_that_no_label_names(strength):
     right = total = 0
     for seed in range(3):

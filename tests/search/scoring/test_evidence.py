@@ -204,7 +204,7 @@ def test_coefficients_are_those_of_scikit_learn():
     assert found == pytest.approx(model.fit(x, right, weights).coef_[0], abs=1e-5)
 
 
-@pytest.mark.parametrize("height", [4.0, 8.0])
+@pytest.mark.parametrize("height", [4.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_probabilities_are_those_that_are_found(height):
     p, right, lone = [], [], []
     for seed in range(12):
