@@ -71,6 +71,7 @@ def test_the_table_has_a_row_for_each_subset_and_says_what_is_missing(folder):
     assert "ships no language head" in result.stdout
 
 
+@pytest.mark.slow
 def test_own_senses_and_tags_are_read(folder, tmp_path):
     rows = [
         {"text": f"a {word} {n} sun", "word": 1, "lemma": "x", "sense": word}

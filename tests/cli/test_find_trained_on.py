@@ -202,6 +202,7 @@ def test_what_is_not_kept_is_said(folder, command, message):
     refused(run(*command), 2, message)
 
 
+@pytest.mark.slow
 def test_a_budget_says_what_to_do(made, folder):
     index(made, "budget.duckdb", "--budget", "30%")
 

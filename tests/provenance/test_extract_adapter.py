@@ -318,6 +318,7 @@ def test_what_cannot_be_extracted_is_one_line_and_leaves_nothing(db, tmp_path):
     assert "unsupported-adapter: it is an adapter already" in _refusal(db, tmp_path)
 
 
+@pytest.mark.slow
 def test_changed_experts_are_refused_and_frozen_ones_are_not(db, tmp_path):
     sizes = {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
     base = _model("Qwen2MoeForCausalLM", **GROUPED, **sizes)
@@ -332,6 +333,7 @@ def test_changed_experts_are_refused_and_frozen_ones_are_not(db, tmp_path):
     assert torch.allclose(_logits(adapted), _logits(model), atol=LOGITS)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_taken_is_replaced_only_by_force_and_as_an_adapter(pair, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

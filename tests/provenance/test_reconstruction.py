@@ -100,6 +100,7 @@ def largest(part, density, *, outliers=0.0):
     return part * kept.view_as(part)
 
 
+@pytest.mark.slow
 def test_ties_in_bfloat16_is_redone_with_its_weights_and_densities():
     def merge(base, models):
         parts = bfloat16_parts(base, models, lambda part: largest(part, 0.4))

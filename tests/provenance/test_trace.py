@@ -156,6 +156,7 @@ def test_decoys_of_the_same_config_are_unknown(bases, tmp_path, name):
         assert answer["sentence"].endswith("its weights are none of the 3 known bases'")
 
 
+@pytest.mark.slow
 def test_layers_beside_those_of_the_base_are_said_and_one_in_a_crowd_is_not_enough(bases, tmp_path):
     base, fresh = bases.tensors["llama"], MAKERS["llama"](tmp_path / "fresh", 9)
     replaced = bases.trace(
@@ -218,6 +219,7 @@ def test_a_card_that_names_another_known_base_is_said(bases, tmp_path):
     assert itself["base"] == bases.path("bert")
 
 
+@pytest.mark.slow
 def test_a_matrix_without_numbers_is_no_evidence_and_costs_no_answer(bases, tmp_path):
     tensors = dict(bases.tensors["bert"])
     name = "encoder.layer.1.output.dense.weight"
