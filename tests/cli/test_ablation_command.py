@@ -45,6 +45,7 @@ def run(folder, *arguments, model="model"):
     )
 
 
+@pytest.mark.slow
 def test_one_document_has_every_measure_and_the_picture(folder, tmp_path):
     result = run(folder, "--json", "-o", str(tmp_path / "a.html"))
 
@@ -70,6 +71,7 @@ def test_the_table_has_a_row_for_each_subset_and_says_what_is_missing(folder):
     assert "ships no language head" in result.stdout
 
 
+@pytest.mark.slow
 def test_own_senses_and_tags_are_read(folder, tmp_path):
     rows = [
         {"text": f"a {word} {n} sun", "word": 1, "lemma": "x", "sense": word}

@@ -34,21 +34,20 @@ def test_every_command_with_a_device_is_tried():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-@pytest.mark.parametrize("device", ["cuda", "cuda:7", "nonsense"])
 @pytest.mark.parametrize("command", WITH_DEVICE)
-def test_a_device_that_is_not_here_is_a_usage_error(family, command, device):
+def test_a_device_that_is_not_here_is_a_usage_error(family, command):
     arguments = [argument.format(f=family) for argument in WITH_DEVICE[command]]
 
-    done = run(family, command, *arguments, "--device", device)
+    done = run(family, command, *arguments, "--device", "cuda:7")
 
     assert done.exit_code == 2, done.output
-    assert f"device '{device}'" in done.output
+    assert "device 'cuda:7'" in done.output
     assert "this machine has: cpu" in " ".join(done.output.split())
     assert "defect" not in done.output
 
 
 @pytest.mark.parametrize(
-    "name", ["", "cuda:-1", "cuda:x", "hpu", "privateuseone", "meta", "xla", "a\nb"]
+    "name", ["", "nonsense", "cuda:-1", "cuda:x", "hpu", "privateuseone", "meta", "xla", "a\nb"]
 )
 def test_any_name_of_a_device_is_one_or_a_usage_error(name):
     with pytest.raises(RequestError, match="this machine has: cpu") as refused:
@@ -78,7 +77,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("command", [("ls",), ("sql", "SELECT 1"), ("failures",)], ids=str)
+@pytest.mark.parametrize("command", [("ls",), ("sql", "SELECT 1")], ids=str)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_catalog_is_said_in_a_line_of_its_own(tmp_path, place, command):
     make, line = PLACES[place]

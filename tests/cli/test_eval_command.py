@@ -64,14 +64,6 @@ def test_the_screen_says_who_was_asked_and_who_was_not(one):
     assert f"{found['p_value']:.3f}  of micro by chance; 999 permutations" in shown
 
 
-def test_unlabelled_models_come_back_as_candidates(one):
-    found = document(one, "eval", "--with-unlabelled")
-
-    # a query's candidates are the 11 other models
-    assert found["chance"] == pytest.approx((4 * 3 + 3 * 2 + 2 * 1) / 9 / 11)
-    assert "2 unlabelled (still candidates)" in run(one, "eval", "--with-unlabelled").stdout
-
-
 def test_several_families_are_a_row_each_and_nothing_together(several):
     found = document(several, "eval")
 
@@ -113,11 +105,10 @@ def test_ways_are_compared_in_the_order_given(several):
     assert "family" in run(several, "eval", "--compare", "raw").stdout
 
 
-@pytest.mark.parametrize("option", ["-o", "--output"])
-def test_a_table_is_written_beside_what_is_printed(several, tmp_path, option):
+def test_a_table_is_written_beside_what_is_printed(several, tmp_path):
     target = tmp_path / "purity.csv"
 
-    found = document(several, "eval", option, str(target))
+    found = document(several, "eval", "-o", str(target))
 
     rows = list(csv.DictReader(target.read_text("utf-8").splitlines()))
     assert [(row["family"], row["dataset"]) for row in rows] == [

@@ -35,6 +35,15 @@ def folder(made, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def with_acme(made):
+    """Its catalog, in which `reviews.csv` is kept as `acme`."""
+    shutil.copy(made / "c.duckdb", made / "acme.duckdb")
+    result = run("find-trained-on", made / "reviews.csv", "--keep", "acme", db=made / "acme.duckdb")
+    assert result.exit_code == 0, result.output
+    return made / "acme.duckdb"
+
+
 def index(folder, db, *options):
     result = CliRunner().invoke(
         main,
@@ -93,23 +102,21 @@ def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
     assert document("data", "ls") == {"data": []}
 
 
-def test_people_see_what_was_read_and_what_it_means(folder):
-    result = run("find-trained-on", "reviews.csv", "--keep", "acme")
+def test_people_see_what_was_read_and_what_it_means(with_acme, folder):
+    result = run("find-trained-on", "reviews.csv")
 
     assert 'text = column "text" (by name)' in result.stdout
     assert "no proof that a model saw any one example" in " ".join(result.stdout.split())
     for command in (("data", "ls"), ("data", "show", "acme"), ("find-data", "a-0")):
-        assert "acme" in run(*command).stdout
+        assert "acme" in run(*command, db=with_acme).stdout
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "txt"])
+@pytest.mark.parametrize("form", ["csv", "txt"])
 def test_no_text_and_no_class_is_in_the_file(folder, form):
     rows = [(f"{MARKER} good film {row} {MARKER}", CLASSES[row % 2]) for row in range(16)]
     data = folder / f"data.{form}"
     if form == "csv":
         data.write_text("\n".join(["text,label", *map(",".join, rows)]))
-    elif form == "jsonl":
-        data.write_text("\n".join(json.dumps({"text": t, "label": c}) for t, c in rows))
     else:
         data.write_text("\n".join(text for text, _ in rows))
 
@@ -124,12 +131,11 @@ def test_no_text_and_no_class_is_in_the_file(folder, form):
         assert not [word for word in (MARKER, *CLASSES) if word.encode() in content], file
 
 
-def test_without_the_base_a_kept_data_set_still_answers(made, folder, tmp_path):
+def test_without_the_base_a_kept_data_set_still_answers(made, with_acme, folder):
     base, away = made / "base", made / "away"
-    assert run("find-trained-on", "reviews.csv", "--keep", "acme").exit_code == 0
     base.rename(away)
     try:
-        assert run("find-trained-on", "acme").exit_code == 0
+        assert run("find-trained-on", "acme", db=with_acme).exit_code == 0
         refused(run("find-trained-on", "reviews.csv"), 3, "no such folder")
     finally:
         away.rename(base)
@@ -168,10 +174,7 @@ def test_a_wrong_question_is_one_line(folder, arguments, code, message):
     ("rows", "code", "message"),
     [
         (["text,label"] + [f"good film {n},good" for n in range(20)], 2, "every label is 'good'"),
-        (["text,label"] + [f"good film {n},1.5" for n in range(20)], 2, "every label is"),
-        (["text,label", "good film,a", "bad film,b", "the play,a"], 3, "at least 8 are needed"),
         (["a,b"] + [f"{n},{2 * n}" for n in range(20)], 3, "no column of texts"),
-        ([], 3, "the file is empty"),
     ],
 )
 def test_data_without_an_answer_is_one_line(folder, rows, code, message):
@@ -180,17 +183,8 @@ def test_data_without_an_answer_is_one_line(folder, rows, code, message):
     refused(run("find-trained-on", "data.csv"), code, message)
 
 
-def test_numbers_are_a_regression(folder):
-    rows = [f"good film {n},{0.37 * n:.2f}" for n in range(20)]
-    (folder / "data.csv").write_text("\n".join(["text,stars", *rows]))
-
-    assert document("find-trained-on", "data.csv")["query"]["loss"] == "regression"
-
-
-def test_a_kept_data_set_is_not_read_again(folder):
-    assert run("find-trained-on", "reviews.csv", "--keep", "acme").exit_code == 0
-
-    result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other")
+def test_a_kept_data_set_is_not_read_again(with_acme):
+    result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other", db=with_acme)
 
     refused(result, 2, "leave out --max-tokens, --keep, or name its file")
 
@@ -208,6 +202,7 @@ def test_what_is_not_kept_is_said(folder, command, message):
     refused(run(*command), 2, message)
 
 
+@pytest.mark.slow
 def test_a_budget_says_what_to_do(made, folder):
     index(made, "budget.duckdb", "--budget", "30%")
 
@@ -220,6 +215,7 @@ def test_a_catalog_that_is_not_there_is_said(folder):
     refused(run("find-trained-on", "reviews.csv", db="none.duckdb"), 2, "no catalog there yet")
 
 
+@pytest.mark.slow
 def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch):
     make_family(folder, pairs=("a",))
     index(folder, "d.duckdb")

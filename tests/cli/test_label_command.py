@@ -1,6 +1,7 @@
 """Labels from a file and from the command line."""
 
 import json
+import shutil
 
 import pytest
 from factories import make_family
@@ -10,6 +11,13 @@ from running import document, run
 @pytest.fixture
 def family(tmp_path):
     make_family(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def labelled(indexed, tmp_path):
+    """A catalog of its own, whose models have labels from a file."""
+    shutil.copy(indexed / "c.duckdb", tmp_path)
     return tmp_path
 
 
@@ -57,35 +65,30 @@ def test_a_file_that_names_no_model_stops_the_run_before_it_reads(family):
     assert not list(family.glob("*.duckdb"))
 
 
-def test_label_prints_what_is_said_now_and_what_was_said_before(family):
-    index(family, "model,dataset\nmodels/a-0,x\n")
-
-    printed = document(family, "label", "a-0", " imdb ", "--run", "r")
-    shown = document(family, "show", "a-0")
+def test_label_prints_what_is_said_now_and_what_was_said_before(labelled):
+    printed = document(labelled, "label", "a-0", " imdb ", "--run", "r")
+    shown = document(labelled, "show", "a-0")
 
     assert (printed["model"], printed["dataset"], printed["run"]) == ("a-0", "imdb", "r")
-    assert printed["before"]["dataset"] == "x"
+    assert printed["before"]["dataset"] == "a"
     assert (shown["dataset"], shown["dataset_raw"]) == ("imdb", "imdb")
     assert shown["label_source"] == "labels"
 
 
-def test_a_label_given_by_hand_outlives_another_run(family):
-    index(family, "model,dataset\nmodels/a-0,x\n")
-    run(family, "label", "b-0", "imdb")
+def test_a_label_given_by_hand_outlives_another_run(indexed, labelled):
+    run(labelled, "label", "b-0", "imdb")
 
-    run(family, "index", family / "base", family / "models", "--retry-failed")
+    run(labelled, "index", indexed / "base", indexed / "models", "--retry-failed")
 
-    (model,) = document(family, "ls", "--dataset", "imdb")["models"]
+    (model,) = document(labelled, "ls", "--dataset", "imdb")["models"]
     assert model["model"] == "b-0"
 
 
-def test_clear_takes_the_dataset_away_and_nothing_else(family):
-    index(family, "model,dataset,author\nmodels/a-0,x,ann\n")
+def test_clear_takes_the_dataset_away_and_nothing_else(labelled):
+    result = run(labelled, "label", "a-0", "--clear")
 
-    result = run(family, "label", "a-0", "--clear")
-
-    assert "dataset: –  (was x)" in result.stdout
-    assert document(family, "show", "a-0")["author"] == "ann"
+    assert "dataset: –  (was a)" in result.stdout
+    assert document(labelled, "show", "a-0")["author"] == "author0"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +100,7 @@ def test_clear_takes_the_dataset_away_and_nothing_else(family):
         (("a-9", "x"), "no model 'a-9'"),
     ],
 )
-def test_a_label_that_says_nothing_is_a_usage_error(family, arguments, message):
-    index(family, "model,dataset\nmodels/a-0,x\n")
-
-    result = run(family, "label", *arguments)
+def test_a_label_that_says_nothing_is_a_usage_error(labelled, arguments, message):
+    result = run(labelled, "label", *arguments)
 
     assert (result.exit_code, message in result.stderr) == (2, True), result.output

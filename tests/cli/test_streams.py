@@ -44,9 +44,8 @@ def run(*arguments, out, err):
 
 
 DOCUMENTS = [
-    *(["ls"], ["ls", "--json"], ["ls", "--csv"], ["stats"], ["show", "b-0"], ["failures"]),
-    *(["doctor"], ["find-similar", "b-0"], ["eval"], ["cluster"], ["sql", "SELECT 1"]),
-    *(["data", "ls"], ["diff", "b-0", "b-1"], ["map", "-o", "m.html"], ["label", "b-0", "b"]),
+    *(["ls"], ["ls", "--json"], ["ls", "--csv"], ["find-similar", "b-0"], ["eval"]),
+    *(["sql", "SELECT 1"], ["map", "-o", "m.html"], ["label", "b-0", "b"]),
 ]
 
 

@@ -74,6 +74,7 @@ def test_geometry_and_layers_print_their_reports(family, tmp_path):
     assert (tmp_path / "l.svg").exists()
 
 
+@pytest.mark.slow
 def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contrasts(
     family, tmp_path, capsys
 ):
@@ -214,6 +215,7 @@ def test_an_adapter_is_studied_on_its_family_however_it_spells_the_base(family, 
     assert document(family, "rank", str(adapters / name))["base_notes"] == []
 
 
+@pytest.mark.slow
 def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, adapters, tmp_path):
     shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))

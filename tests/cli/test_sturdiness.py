@@ -31,7 +31,7 @@ def under(n_bytes, *command):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others do not hold to the limit")
 @pytest.mark.parametrize(
-    "mib", [450, 1000, *(pytest.param(m, marks=pytest.mark.slow) for m in (200, 700, 1300, 1500))]
+    "mib", [450, *(pytest.param(m, marks=pytest.mark.slow) for m in (200, 700, 1000, 1300))]
 )
 @pytest.mark.parametrize("asked", ["find-similar a-0", "index {f}/base {f}/models", "rank a-0"])
 def test_below_a_limit_of_memory_a_command_answers_or_says_in_one_line_that_it_is_too_low(
@@ -66,7 +66,7 @@ def test_a_library_that_ends_the_process_below_a_limit_is_one_line(how):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others do not hold to the limit")
-@pytest.mark.parametrize(("asked", "code"), [(("ls",), 0), (("show", "nobody"), 2), (("x",), 2)])
+@pytest.mark.parametrize(("asked", "code"), [(("ls",), 0), (("x",), 2)])
 def test_a_limit_that_is_high_enough_changes_nothing(family, asked, code):
     words = (*COMMAND, *asked, *(("--db", family / "c.duckdb") if asked != ("x",) else ()))
     free = subprocess.run(list(map(str, words)), capture_output=True, text=True)

@@ -40,7 +40,7 @@ TABLES = {
     ("cluster",): ("name", set()),
     ("sql", "SELECT 7 AS seven"): ("seven", {"7"}),
     ("doctor", "--check"): ("state", {"ok"}),
-    ("audit",): ("kind", set()),
+    ("audit", "--read", "0"): ("kind", set()),
     ("spectrum", "a-0"): ("slot", None),
 }
 

@@ -134,25 +134,6 @@ def test_a_name_keeps_the_data_set_of_every_family_and_each_answers_to_it(folder
     assert "no data set of that name is kept" in of_one["left_out"][0]["reason"]
 
 
-@pytest.mark.slow
-def test_every_family_has_its_own_control(folder, db, tmp_path):
-    write_reviews(tmp_path / "seen.csv", n=96)
-    lines = (tmp_path / "seen.csv").read_text().splitlines()
-    (tmp_path / "seen.csv").write_text("\n".join(lines[:49]))
-    (tmp_path / "later.csv").write_text("\n".join([lines[0], *lines[49:]]))
-
-    answer = db.data.find_models(
-        tmp_path / "seen.csv", 14, control=tmp_path / "later.csv"
-    ).to_json()
-
-    comparison = answer["comparison"]
-    assert [(row["base"], row["model"]) for row in comparison["models"]] == [
-        (row["base"], row["model"]) for row in answer["neighbours"]
-    ]
-    assert (comparison["control"], comparison["others"]) == ("later.csv", None)
-    assert [row["comparison"]["others"] for row in answer["families"]] == [11, 0]
-
-
 def test_what_no_model_of_a_family_passes_is_a_reason(folder, db):
     answer = db.data.find_models(folder / "reviews.csv", where="id LIKE 'g-%'").to_json()
 

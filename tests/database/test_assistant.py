@@ -18,37 +18,12 @@ TOOLS = ["find_models", "find_similar", "find_trained_on", "trace", "show", "sql
 
 HARMFUL = (
     "DELETE FROM models",
-    "DROP TABLE models",
-    "SELECT 1; DELETE FROM models",
     "SELECT 1) ; DELETE FROM models; SELECT (1",
-    "COPY models TO 'stolen.csv'",
     "COPY (SELECT 1) TO 'stolen.csv'",
-    "ATTACH 'other.duckdb' AS other",
-    "INSTALL httpfs",
-    "LOAD httpfs",
-    "PRAGMA database_list",
-    "SET enable_external_access = true",
-    "SELECT * FROM read_csv('reviews.csv')",
     "SELECT * FROM read_text('reviews.csv')",
-    "SELECT * FROM read_blob('reviews.csv')",
-    "SELECT * FROM read_parquet('x.parquet')",
-    "SELECT * FROM 'reviews.csv'",
-    'SELECT * FROM "reviews.csv"',
-    "SELECT * FROM glob('*')",
-    "SELECT * FROM 'https://example.org/x.csv'",
-    "SELECT (SELECT content FROM read_text('reviews.csv'))",
-    "WITH x AS (FROM read_csv('reviews.csv')) FROM x",
-    "SELECT * FROM query('DELETE FROM models')",
-    "SELECT * FROM query_table('models')",
-    "SELECT nextval('model_keys')",
-    "EXPLAIN ANALYZE SELECT * FROM read_csv('reviews.csv')",
-    "EXPORT DATABASE 'stolen'",
-    "CREATE TABLE x AS SELECT 1",
     "SELECT getenv('HOME')",
-    "SELECT * FROM duckdb_secrets()",
-    "FROM sniff_csv('reviews.csv')",
 )
-"""Statements that write, or read what is not the catalog."""
+"""Statements that write, or read what is not the catalog; tests/cli/test_sql.py has more."""
 
 
 def asked(arguments, *calls, token=None):

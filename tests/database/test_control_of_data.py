@@ -80,20 +80,6 @@ def test_the_model_of_the_data_is_told_from_models_of_other_data(answer):
 
 
 @pytest.mark.slow
-def test_kept_data_sets_give_the_same_answer(family, answer, tmp_path):
-    with dx.open(family / "family.duckdb") as db:
-        db.data.find_models(family / "seen.csv", 1, keep="mine")
-        db.data.find_models(family / "later.csv", 1, keep="late")
-        kept = db.data.find_models("mine", MODELS, control="late").to_json()["comparison"]
-        mixed = db.data.find_models("mine", MODELS, control=family / "later.csv").to_json()
-        for name in ("mine", "late"):
-            db.data.remove(name)
-    expected = {row["model"]: row["effect"] for row in answer.to_json()["comparison"]["models"]}
-    for comparison in (kept, mixed["comparison"]):
-        found = {row["model"]: row["effect"] for row in comparison["models"]}
-        assert found == pytest.approx(expected, abs=1e-3)
-
-
 def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family):
     """Labels of other classes do not count: a causal base uses none."""
     texts = random_texts(0, 104)

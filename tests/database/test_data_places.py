@@ -65,17 +65,3 @@ def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):
         for (_, z, fdr, verdict), one in zip(listed, expected, strict=True):
             assert (z, fdr) == pytest.approx((one["z"], one["fdr"]), abs=1e-3)
             assert page["verdicts"][verdict] == one["verdict"]
-
-
-def test_a_family_without_kept_data_is_drawn_as_before(tmp_path):
-    with fill(tmp_path / "c.duckdb", near=2, strangers=6) as catalog:
-        document = layout_document(catalog, Map(layout="pca"))
-        drawn = map_family(catalog, Map(tmp_path / "map.html", layout="pca"))
-        catalog.data_sets.save(make_data("gone", AXES[0]))
-        catalog.data_sets.remove("gone")
-        assert layout_document(catalog, Map(layout="pca")) == document
-
-    assert "data" not in document
-    assert "data" not in drawn
-    page = (tmp_path / "map.html").read_text("utf-8").rpartition('id="data">')[2]
-    assert "nearest_data" not in page.split("</script>")[0]

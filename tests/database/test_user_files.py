@@ -43,7 +43,11 @@ def target(name, tmp_path):
 
 
 @EVERY
-@pytest.mark.parametrize("before", [None, "an older and longer one" * 9], ids=["new", "old"])
+@pytest.mark.parametrize(
+    "before",
+    [pytest.param(None, marks=pytest.mark.slow), "an older and longer one" * 9],
+    ids=["new", "old"],
+)
 def test_what_cannot_be_written_whole_leaves_the_folder_as_it_was(db, name, target, before):
     if before is not None:
         target.write_text(before)

@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -20,10 +18,9 @@ from hypothesis import given
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.architecture import place, place_modules
 from deltadex.indexer.architecture.placing import MAX_EXPERTS
-from deltadex.indexer.checkpoint import TensorRef, open_local, parse_header
+from deltadex.indexer.checkpoint import open_local, parse_header
 
 GOOD = save({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)})
 ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
@@ -94,26 +91,6 @@ def test_a_damaged_shard_list_is_read_or_refused(tmp_path, data):
 SMALL, LARGE = 400, 1600
 
 
-@dataclass
-class Headers:
-    """A checkpoint of which only the headers are read; every tensor is 1 × 1."""
-
-    names: Sequence[str]
-    concurrent = True
-    bytes_total = bytes_read = 0
-
-    def __post_init__(self):
-        self.tensors = {
-            name: TensorRef(name=name, dtype="F32", shape=(1, 1), file="f", start=0, stop=4)
-            for name in self.names
-        }
-
-    def nothing(self, *_):
-        raise AssertionError("only headers are read")
-
-    read = view = stream = stream_rows = verify = close = nothing
-
-
 def header_of(names):
     """The beginning of a file of 1 × 1 tensors, and the file's size."""
     entries = {
@@ -175,23 +152,6 @@ def test_headers_are_read_checked_and_placed_in_linear_time(kind):
             shapes = {ref.name: ref.shape for ref in refs}
             place_modules({name.removesuffix(".weight"): s for name, s in shapes.items()}, None)
             place(shapes, None)
-
-        return read
-
-    assert_linear(work)
-
-
-@pytest.mark.parametrize("part", ["layers.0.", "a.", "experts.0."])
-def test_long_names_are_placed_in_linear_time(part):
-    """Of each a hundred; a name repeats a layer's path."""
-
-    def work(n):
-        names = [f"{part * (n // len(part))}{i}.lora_A.weight" for i in range(20)]
-        shapes = dict.fromkeys(names, (1, 1))
-
-        def read():
-            place_modules(shapes, None)
-            read_adapter(Headers(names), {"lora_alpha": 1, "target_modules": ["q"]})
 
         return read
 

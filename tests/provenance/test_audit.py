@@ -1,4 +1,3 @@
-import json
 import math
 import re
 import shutil
@@ -166,20 +165,6 @@ def rank_one(base, generator):
     return {n: random_update(base[n], generator, scale=0.2, rank=1) for n in base if is_writer(n)}
 
 
-def same_direction(base, generator):
-    """One output direction everywhere, whose update has nothing to do with W."""
-    left = torch.randn(WIDTH, 1, generator=generator)
-    shapes = {name: base[name].shape[1] for name in base if is_writer(name)}
-    return {
-        n: 0.02 * left @ torch.randn(1, width, generator=generator) for n, width in shapes.items()
-    }
-
-
-def pruned(base, generator):
-    smallest = {n: base[n].abs() <= base[n].abs().median() for n in base if is_writer(n)}
-    return {name: -base[name] * mask for name, mask in smallest.items()}
-
-
 def truncated(base, generator):
     updates = {}
     for name in filter(is_writer, base):
@@ -192,7 +177,7 @@ def scaled(base, generator):
     return {name: -0.3 * base[name] for name in base if is_writer(name)}
 
 
-@pytest.mark.parametrize("make", [rank_one, same_direction, pruned, truncated, scaled])
+@pytest.mark.parametrize("make", [rank_one, truncated, scaled])
 def test_other_changes_are_no_edit(family, tmp_path, make):
     from safetensors.torch import load_file
 
@@ -219,8 +204,8 @@ def test_without_reading_a_clean_edit_is_perhaps_one(family):
 
 def test_a_model_a_filter_and_a_base_choose_the_models(family):
     with dx.open(family / "c.duckdb", read_only=True) as db:
-        of_frozen = db.audit("frozen").to_json()
-        filtered = db.audit("base", where="license = 'mit'").to_json()
+        of_frozen = db.audit("frozen", read=0).to_json()
+        filtered = db.audit("base", where="license = 'mit'", read=0).to_json()
 
         assert [f["kind"] for f in of_frozen["findings"]] == ["frozen"]
         assert of_frozen["models"] == 1
@@ -386,22 +371,6 @@ def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):
     assert 4.0 <= float(re.search(r"([\d.]+)% of the entries", said)[1]) <= 6.0
     assert ("rounded", "duplicate") not in found
     assert failed["rounded"]["reason"] == said
-
-
-@pytest.mark.parametrize("n_siblings", [4, 20])
-def test_an_update_eighteen_times_as_long_as_its_siblings_stands_out(tmp_path, n_siblings):
-    base = make_bert(tmp_path / "base", seed=0, layers=2, width=WIDTH)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
-    for seed in range(n_siblings):
-        tuned = tune(base, seed, 0.02 * 1.05 ** (seed % 5))
-        make_checkpoint(tmp_path / "models" / f"m{seed}", tuned, config=config)
-    make_checkpoint(tmp_path / "models" / "loud", tune(base, 77, 0.4), config=config)
-    with dx.open(tmp_path / "c.duckdb") as db:
-        db.index(tmp_path / "base", tmp_path / "models")
-        outliers = list(db.audit(kind="outlier"))
-
-    assert [row["model"] for row in outliers] == ["loud"]
-    assert f"times as long as the median of {n_siblings + 1} full" in outliers[0]["detail"]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=4, max_size=40), st.sampled_from([-1, 1]))

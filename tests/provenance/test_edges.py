@@ -93,15 +93,6 @@ def test_a_linear_merge_has_its_parents_and_weights_and_is_none_of_theirs():
     assert all(found[row][0].parent == BASE for row in range(6))
 
 
-def test_a_model_of_other_layers_is_no_child():
-    rng = np.random.default_rng(6)
-    upper, both = direction(rng), 2 * direction(rng)
-    upper[:3] = 0
-    both[3:] = 0
-
-    assert first_parents(parents_of([upper, both + 0.1 * upper])) == [BASE, BASE]
-
-
 def test_a_later_time_decides_what_the_weights_leave_open():
     rng = np.random.default_rng(7)
     model = direction(rng)
@@ -113,14 +104,6 @@ def test_a_later_time_decides_what_the_weights_leave_open():
         return edge.probability if edge.parent == 0 else 0.0
 
     assert probability([0, day]) > probability([day, 0])
-
-
-def test_an_unchanged_model_is_a_copy_of_the_base():
-    vector = direction(np.random.default_rng(8))
-
-    edge = parents_of([0 * vector, vector])[0][0]
-
-    assert (edge.parent, edge.kind) == (BASE, "duplicate")
 
 
 def test_times_in_the_future_and_no_times_at_all_are_unknown():

@@ -139,39 +139,6 @@ def test_base_and_adapter_of_full_rank_are_the_model(db, tmp_path, kind, setting
     assert document["bytes"] == sum(f.stat().st_size for f in (tmp_path / "out").iterdir())
 
 
-def test_a_lora_that_was_merged_comes_back(db, tmp_path):
-    base = _model("BertModel", **SIZES | {"hidden_size": 64, "intermediate_size": 96})
-    base.save_pretrained(tmp_path / "base")
-    targets = ["query", "value", "intermediate.dense"]
-    tuned = get_peft_model(base, LoraConfig(r=16, lora_alpha=32, target_modules=targets))
-    optimizer = torch.optim.AdamW(tuned.parameters(), lr=3e-3)
-    torch.manual_seed(1)
-    tokens, goal = torch.randint(0, 40, (32, 12)), torch.randn(32, 64)
-    for _ in range(20):
-        loss = (tuned(tokens).pooler_output - goal).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    delta = {
-        n: m.get_delta_weight("default")
-        for n, m in tuned.named_modules()
-        if n.endswith(tuple(targets))
-    }
-    tuned.merge_and_unload().save_pretrained(tmp_path / "model")
-
-    document = _extract(db, tmp_path, rank=16)
-    made = load_file(tmp_path / "out" / "adapter_model.safetensors")
-
-    assert len(delta) == len(document["slots"]) == 6
-    for name, expected in delta.items():
-        product = made[f"{name}.lora_B.weight"] @ made[f"{name}.lora_A.weight"]
-        cosine = torch.nn.functional.cosine_similarity(
-            product.flatten(), expected.detach().flatten(), dim=0
-        )
-        assert cosine >= 0.9999
-    assert not document["saved"]
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A base of 96 columns, and a full fine-tune whose singular values decay slowly."""
@@ -351,6 +318,7 @@ def test_what_cannot_be_extracted_is_one_line_and_leaves_nothing(db, tmp_path):
     assert "unsupported-adapter: it is an adapter already" in _refusal(db, tmp_path)
 
 
+@pytest.mark.slow
 def test_changed_experts_are_refused_and_frozen_ones_are_not(db, tmp_path):
     sizes = {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
     base = _model("Qwen2MoeForCausalLM", **GROUPED, **sizes)
@@ -365,6 +333,7 @@ def test_changed_experts_are_refused_and_frozen_ones_are_not(db, tmp_path):
     assert torch.allclose(_logits(adapted), _logits(model), atol=LOGITS)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_taken_is_replaced_only_by_force_and_as_an_adapter(pair, tmp_path):
     out = tmp_path / "out"
     out.mkdir()

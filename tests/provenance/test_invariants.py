@@ -73,8 +73,7 @@ def bases(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("bert", n) for n in ("copy", "values", "keys", "all")),
-        *(("bert", n) for n in ("grown+all", "duplicated+heads+residual")),
+        *(("bert", n) for n in ("copy", "keys", "all", "duplicated+heads+residual")),
         *(("llama", n) for n in ("residual-signs", "rotated+all", "dropped+rotated")),
     ],
 )
@@ -88,9 +87,8 @@ def test_layers_and_changes_of_a_transformed_model(kind, name, bases, tmp_path):
     order = case.order or range(model.layers)
     assert answer.layers == tuple(enumerate(order))
     said = "; ".join(answer.changes)
-    of_layers = [change for change in case.changes if not change.startswith("vocabulary")]
-    assert all(change in said for change in of_layers), said
-    assert of_layers or not said
+    assert all(change in said for change in case.changes), said
+    assert case.changes or not said
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
@@ -107,14 +105,6 @@ def test_a_decoy_of_the_same_config_is_not_the_bases(kind, bases, tmp_path):
             assert answer is None
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("bert", 25), ("llama", 4), ("llama", 28)])
-def test_a_row_that_a_shuffle_leaves_in_its_place_shows_no_layer(kind, seed, bases, tmp_path):
-    model, invariants = bases[kind]
-    shuffled = made.embeddings_on(made.shuffle(model, by="row-order", seed=seed), model)
-
-    assert not find_transformation(rows_of(shuffled, tmp_path / "m"), invariants).layers
-
-
 def test_half_of_the_layers_must_be_the_bases(bases, tmp_path):
     model, invariants = bases["bert"]
     fresh = make("bert", 1).state
@@ -125,16 +115,6 @@ def test_half_of_the_layers_must_be_the_bases(bases, tmp_path):
         answer = find_transformation(rows_of(mixed, tmp_path / f"{n_fresh}"), invariants)
 
         assert len(answer.layers) == (4 if expected else 0)
-
-
-def test_a_model_of_another_width_is_not_read(bases, tmp_path):
-    _, invariants = bases["bert"]
-    rows = rows_of(make("bert"), tmp_path / "m")
-    rows.__dict__["width"] = 32
-    opened = rows.checkpoint.bytes_read
-
-    assert find_transformation(rows, invariants) is None
-    assert rows.checkpoint.bytes_read == opened
 
 
 def test_serialised_invariants_are_the_same_and_bad_bytes_are_refused(bases):

@@ -78,23 +78,6 @@ def test_a_parent_that_is_not_there_is_said(method, known):
     assert found.unexplained > 0.1
 
 
-@pytest.mark.parametrize("make", [ties, dare])
-def test_entries_that_were_dropped_show_a_merge_whose_method_rows_must_tell(make):
-    found = find(make(MODELS[[10, 11]], column(0.6, 0.4), 0.5))
-
-    assert set(weights_of(found)) == {"m10", "m11"}
-    assert (found.kind, found.method, found.is_complete) == ("merge", None, None)
-
-
-def test_a_merge_that_was_trained_on_is_said_to_be_changed():
-    more = torch.randn(MODELS[0].shape, generator=torch.Generator().manual_seed(9)) / WIDTH
-    found = find((MODELS[[1, 2]] * column(0.5, 0.5)).sum(0) + 0.15 * more)
-
-    assert (found.kind, found.is_complete, found.method) == ("merge", False, None)
-    assert set(weights_of(found)) == {"m1", "m2"}
-    assert 0.01 < found.unexplained < 0.1
-
-
 def test_the_model_itself_and_its_copies_are_no_parents_and_equal_parents_are_listed():
     copies = torch.cat([MODELS, MODELS[[1, 30]]])
     known = sketched(copies)

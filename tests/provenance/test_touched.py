@@ -79,6 +79,15 @@ def edges(db):
     return found
 
 
+@pytest.fixture(scope="module")
+def findings(db):
+    """What audit says without reading files, and with them: details by model and kind."""
+    return [
+        {(f["model"], f["kind"]): f["detail"] for f in found}
+        for found in (db.audit(read=0), db.audit())
+    ]
+
+
 def test_an_edge_says_that_the_childs_tokens_contain_its_parents(edges):
     (child,) = edges["child"]
 
@@ -113,22 +122,19 @@ def test_siblings_whose_tokens_contain_each_others_are_no_parents(edges, db):
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_model_whose_embedding_was_replaced_is_no_duplicate(edges, db, name):
-    alone = {(f["model"], f["kind"]) for f in db.audit(read=0)}
-    read = {(f["model"], f["kind"]) for f in db.audit()}
-
+def test_a_model_whose_embedding_was_replaced_is_no_duplicate(edges, findings, name):
     assert edges[name][0]["kind"] == "fine-tune"
-    assert (name, "duplicate") not in alone | read
+    assert not any((name, "duplicate") in found for found in findings)
 
 
-def test_audit_names_another_embedding_without_reading_files(db):
-    details = {(f["model"], f["kind"]): f["detail"] for f in db.audit(read=0)}
+def test_audit_names_another_embedding_without_reading_files(findings):
+    details = findings[0]
 
     assert details["few rows", "near-duplicate"].endswith("other rows of its embedding moved")
 
 
-def test_a_copy_is_found_behind_one_whose_embedding_was_replaced(edges, db):
-    copies = {f["model"]: f["detail"] for f in db.audit() if f["kind"] == "duplicate"}
+def test_a_copy_is_found_behind_one_whose_embedding_was_replaced(edges, findings):
+    copies = {model: said for (model, kind), said in findings[1].items() if kind == "duplicate"}
 
     assert list(copies) == ["z-copy"]
     assert "those of first; so are all other tensors" in copies["z-copy"]

@@ -12,6 +12,10 @@ import deltadex as dx
 from deltadex.errors import RequestError, UnknownModel
 
 ARCHITECTURES = sorted(MAKERS)
+FIRST = [
+    pytest.param(name, marks=[] if name == "bert" else pytest.mark.slow) for name in ARCHITECTURES
+]
+"""One architecture always, the others in test-all."""
 LAYER = re.compile(r"((?:encoder\.layer|model\.layers|transformer\.h)\.)(\d+)\.")
 
 
@@ -115,7 +119,7 @@ def test_a_copy_in_a_shorter_type_is_a_copy_and_a_grown_vocabulary_is_named(base
     )
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", FIRST)
 def test_renamed_tensors_are_found_by_shape_alone(bases, tmp_path, name):
     tuned = finetune(bases.tensors[name], seed=1)
     renamed = {f"w{number}": t for number, t in enumerate(tuned.values())}
@@ -133,7 +137,7 @@ def shuffled(matrix, generator):
     return matrix.flatten()[order].reshape(matrix.shape)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", FIRST)
 def test_decoys_of_the_same_config_are_unknown(bases, tmp_path, name):
     generator = torch.Generator().manual_seed(7)
     base = bases.tensors[name]
@@ -152,6 +156,7 @@ def test_decoys_of_the_same_config_are_unknown(bases, tmp_path, name):
         assert answer["sentence"].endswith("its weights are none of the 3 known bases'")
 
 
+@pytest.mark.slow
 def test_layers_beside_those_of_the_base_are_said_and_one_in_a_crowd_is_not_enough(bases, tmp_path):
     base, fresh = bases.tensors["llama"], MAKERS["llama"](tmp_path / "fresh", 9)
     replaced = bases.trace(
@@ -214,6 +219,7 @@ def test_a_card_that_names_another_known_base_is_said(bases, tmp_path):
     assert itself["base"] == bases.path("bert")
 
 
+@pytest.mark.slow
 def test_a_matrix_without_numbers_is_no_evidence_and_costs_no_answer(bases, tmp_path):
     tensors = dict(bases.tensors["bert"])
     name = "encoder.layer.1.output.dense.weight"

@@ -115,18 +115,6 @@ def keep_layers(model: Model, *, order: Sequence[int]) -> Model:
     return replace(model, state=state, config=config)
 
 
-def grow_vocabulary(model: Model, *, by: int) -> Model:
-    """New tokens, at random, behind the old ones."""
-    generator = torch.Generator().manual_seed(0)
-    changed = {}
-    for name in (model.names.words, "lm_head.weight"):
-        if name in model.state:
-            old = model.state[name]
-            new = torch.randn((by, old.shape[1]), generator=generator) * old.std()
-            changed[name] = torch.cat([old, new])
-    return model.with_state(changed, vocab_size=model.number("vocab_size") + by)
-
-
 def permute_neurons(model: Model, *, seed: int = 1) -> Model:
     """The neurons of every feed-forward block in another order, one for each layer."""
     names, generator, changed = model.names, torch.Generator().manual_seed(seed), {}
@@ -202,26 +190,6 @@ def _orthogonal(size: int, generator: torch.Generator, n: int = 1) -> torch.Tens
     normal = torch.randn((n, size, size), generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(normal)
     return q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
-
-
-def transform_values(model: Model, *, seed: int = 4) -> Model:
-    """V → RV and O → OR⁻¹ inside heads, with an orthogonal R of each value head, biases too."""
-    names, generator, changed = model.names, torch.Generator().manual_seed(seed), {}
-    group = model.heads // model.kv_heads
-    for layer in range(model.layers):
-        start = model.prefix(layer)
-        size = model.state[f"{start}{names.v}.weight"].shape[0] // model.kv_heads
-        maps = _orthogonal(size, generator, model.kv_heads)
-        for name in (f"{start}{names.v}.weight", f"{start}{names.v}.bias"):
-            if name in model.state:
-                old = model.state[name]
-                turned = maps @ _heads(old, model.kv_heads).double()
-                changed[name] = turned.reshape(old.shape).float()
-        o = f"{start}{names.o}.weight"
-        columns = _heads(model.state[o].T, model.heads).double()
-        turned = (maps.repeat_interleave(group, 0) @ columns).flatten(0, 1).T
-        changed[o] = turned.float()
-    return model.with_state(changed)
 
 
 def transform_residual(
@@ -345,7 +313,6 @@ _ALL = chain(permute_neurons, permute_heads, transform_queries_and_keys, permute
 CASES: Mapping[str, Case] = {
     "copy": Case(apply=lambda model: model),
     "keys": Case(apply=transform_queries_and_keys, changes=("queries and keys",)),
-    "values": Case(apply=transform_values, changes=("values",)),
     "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED)),
     "residual-signs": Case(
         apply=partial(permute_residual, signs=True), changes=(PERMUTED, "signs")
@@ -354,10 +321,6 @@ CASES: Mapping[str, Case] = {
         apply=chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
         changes=(HEADS, PERMUTED),
         order=DUPLICATED,
-    ),
-    "grown+all": Case(
-        apply=chain(partial(grow_vocabulary, by=64), _ALL),
-        changes=("vocabulary grown", FFN, HEADS, PERMUTED),
     ),
     "rotated+all": Case(
         apply=chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from scoring.sketched import SKETCHES, SLOTS, make_scores, sketch, sketch_matrix
+from scoring.sketched import SKETCHES, SLOTS, sketch
 
 from deltadex.errors import RequestError
 from deltadex.records import DataSet, Fingerprint
@@ -20,7 +20,6 @@ from deltadex.search.trained_on import (
     _verdict,
     block_spreads,
     check_control,
-    compare_groups,
     compare_with_control,
     permutation_p,
 )
@@ -75,14 +74,6 @@ def test_among_many_normal_others_an_effect_has_the_normal_s_interval_and_p(mean
     assert effect == pytest.approx(mean - centre * error, abs=1e-3)
     assert half == pytest.approx(stats.norm.ppf(0.975) * spread * error, rel=0.01)
     assert p == pytest.approx(2 * stats.norm.sf(abs(effect) / spread / error), rel=0.1)
-
-
-@pytest.mark.parametrize("others", [0, OTHERS])
-def test_a_model_of_neither_is_assigned_to_one_in_five_percent(others):
-    rng = np.random.default_rng(0)
-    effects = [one for _ in range(40) for one in compare(rng, others=others, models=10)]
-    said = len(effects) - count("cannot tell", effects)
-    assert said <= stats.binom.ppf(0.9999, len(effects), 0.05)
 
 
 def test_a_block_s_spread_is_the_deviation_of_its_strangers_despite_a_few_others():
@@ -154,31 +145,6 @@ def test_many_groups_are_permuted_at_random():
         vectorized=True,
     ).pvalue
     assert permutation_p(first, second) == pytest.approx(expected, abs=0.03)
-
-
-def test_gradients_of_what_a_model_saw_are_found_in_sketches():
-    """Sketches in which a model shares numbers with the groups of one file."""
-    rng = np.random.default_rng(5)
-    shape = (len(SLOTS), 3, 64)
-    seen, kind = rng.normal(size=(2, *shape))
-    models = kind + rng.normal(size=(20, *shape))
-    models[0] += seen
-    data = kind + 0.5 * seen + 2 * rng.normal(size=(GROUPS, *shape))
-    control = kind + 2 * rng.normal(size=(GROUPS, *shape))
-    matrix = sketch_matrix(models)
-    ids = [f"m{i:02}" for i in range(len(models))]
-    family = make_scores(ids, ["full"] * len(ids), SKETCHES, matrix.take)
-    effects = compare_groups(
-        family,
-        sketch_matrix(data),
-        sketch_matrix(control),
-        models=matrix,
-        ids=ids,
-        rows=np.arange(len(ids)),
-    )
-    assert effects[0].verdict == "nearer to the data"
-    assert effects[0].effect == max(one.effect for one in effects)
-    assert count("cannot tell", effects[1:]) >= stats.binom.ppf(0.001, 19, 0.95)
 
 
 def data_set(name, *, sha="1", groups=8, loss="causal", classes=0, examples=512, **settings):

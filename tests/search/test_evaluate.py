@@ -1,10 +1,8 @@
 import pytest
 from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 
-from deltadex.errors import EmptyCatalog, RequestError, UnknownRecipe
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import evaluate, explain_pair, find_similar
-from deltadex.search.labelled import WAYS
+from deltadex.search import evaluate, explain_pair
 from deltadex.search.neighbours import FreshQuery, StoredQuery
 
 BOTH = (SKETCH, PLAIN)
@@ -44,48 +42,12 @@ def test_only_indexed_models_of_each_family_count(catalog):
     assert {name: group["purity"] for name, group in other["by_dataset"].items()} == {"c": 1.0}
 
 
-def test_a_family_of_one_dataset_says_that_nothing_is_tested(catalog):
-    of_one, of_two = (evaluate(catalog, base=base) for base in ("other", "base"))
-
-    said = "every candidate has this label: no test"
-    assert (of_one["nn1"], of_one["chance"], of_one["note"]) == (1.0, 1.0, said)
-    assert of_one["by_dataset"]["c"]["note"] == said
-    assert (of_two["note"], of_two["by_dataset"]["a"]["note"]) == (None, None)
-
-
 def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     found = evaluate(catalog, base="base", recipe="mean-factors")
 
     assert (found["recipe"], found["recipe_id"]) == ("mean-factors", PLAIN.id)
     counts = ("models", "labelled", "singletons", "micro")
     assert [found[name] for name in counts] == [4, 3, 1, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"recipe": "none-such"}, UnknownRecipe, "none-such.*mean-factors, sketch"),
-        ({"base": "nobody"}, RequestError, "no family of 'nobody'; there are: base, other"),
-        ({"base": "other", "recipe": "mean-factors"}, UnknownRecipe, "sketch"),
-        ({"way": "best"}, RequestError, f"no way of scoring 'best'; there are: {', '.join(WAYS)}"),
-    ],
-)
-def test_what_is_not_there_is_refused_with_what_is(catalog, options, error, message):
-    with pytest.raises(error, match=message):
-        evaluate(catalog, **options)
-
-
-def test_an_empty_catalog_is_refused(tmp_path):
-    with make_catalog(tmp_path / "empty.duckdb") as catalog, pytest.raises(EmptyCatalog):
-        evaluate(catalog)
-
-
-def test_the_nearest_found_are_the_nearest_evaluated(catalog):
-    (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
-
-    assert first.dataset == "a"
-    taken_for = evaluate(catalog, base="base")["taken_for"]
-    assert {"dataset": "a", "n": 1} in taken_for["b"]
 
 
 def test_a_stored_and_a_fresh_query_explain_alike(catalog):
@@ -100,8 +62,3 @@ def test_a_stored_and_a_fresh_query_explain_alike(catalog):
     assert by_name["similarity"] == pytest.approx(0.1 / (0.81 + 0.01) ** 0.5, abs=3 / 192**0.5)
     assert by_name["slots"] == by_weights["slots"]
     assert (by_name["query"], by_weights["query"]) == ("b1", "new")
-
-
-def test_a_recipe_without_sketches_explains_nothing(catalog):
-    with pytest.raises(RequestError, match="mean-factors stores no slot sketches"):
-        explain_pair(catalog, StoredQuery("b1"), "a1", recipe="mean-factors")

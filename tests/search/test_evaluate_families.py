@@ -57,37 +57,6 @@ def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_sci
     assert found["silhouette"] == pytest.approx(silhouette, abs=1e-6)
 
 
-def test_unlabelled_models_are_no_candidates_unless_asked_for():
-    # the unlabelled model lies between the two of a
-    family = make_family([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8]], ["a", "a", None, "b"])
-
-    default, wanted = evaluate(family), evaluate(family, with_unlabelled=True)
-
-    assert (default["chance"], wanted["chance"]) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
-    assert default["taken_for"] == {"a": [{"dataset": "b", "n": 2}]}
-    assert {cell["dataset"] for cell in wanted["taken_for"]["a"]} == {None, "b"}
-    assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (False, True)
-
-
-def test_models_of_two_bases_never_meet():
-    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
-    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "a"], base="two")
-
-    found = evaluate(two, one)
-
-    counts = ("models", "queries", "singletons", "datasets")
-    assert [found[name] for name in counts] == [6, 4, 2, 2]
-    assert {base: family["queries"] for base, family in found["by_base"].items()} == {
-        "one": 2,
-        "two": 2,
-    }
-    for base, alone in (("one", evaluate(one)), ("two", evaluate(two))):
-        family = found["by_base"][base]
-        assert {key: alone[key] for key in family.keys() - {"n"}} == {
-            key: value for key, value in family.items() if key != "n"
-        }
-
-
 def test_several_families_have_numbers_of_their_own_and_none_together():
     one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
     two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")
@@ -139,17 +108,6 @@ def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
     assert sum(group["n"] for group in found["by_dataset"].values()) == 10
     assert found["p_value"] is not None
     assert found["silhouette"] is None
-
-
-def test_excluding_authors_drops_queries_without_siblings():
-    authors = ["x", "x", "x", "y", "z", "z"]
-    family = make_family(np.eye(6), ["a", "a", "b", "b", "c", "c"], authors)
-
-    found = evaluate(family, exclude="author")
-
-    counts = ("labelled", "queries", "singletons", "dropped")
-    assert [found[name] for name in counts] == [6, 2, 0, 4]
-    assert found["exclude"] == "author"
 
 
 def test_a_family_of_one_dataset_has_no_lift_and_no_silhouette():

@@ -42,10 +42,3 @@ def test_the_nearest_models_are_those_of_find_trained_on(catalog):
     for data, models in nearest_to_kept(view, kept_data_sets(catalog, view), 3):
         expected = find_trained_on(catalog, data, k=3).models
         assert [(m.model, m.z) for m in models] == [(m.model, m.z) for m in expected]
-
-
-def test_a_family_without_kept_data_compares_none(tmp_path):
-    with fill(tmp_path / "c.duckdb", strangers=8) as catalog:
-        view = view_of(catalog)
-        assert kept_data_sets(catalog, view) == []
-        assert compare_kept(view, [], np.arange(3)) is None

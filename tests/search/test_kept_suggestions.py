@@ -80,7 +80,9 @@ def test_more_evidence_is_never_less_certain(seed, more):
     assert kept_rates(kept_of(higher))[4] <= kept_rates(kept_of(z))[4] + 1e-12
 
 
-@pytest.mark.parametrize("n_near", [0, 10, 60])
+@pytest.mark.parametrize(
+    "n_near", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 60))]
+)
 def test_names_are_wrong_at_most_at_their_rate(n_near):
     """200 models, of which some lie near a set that is kept, or near a labelled dataset.
 

@@ -117,17 +117,6 @@ def test_pca_agrees_with_scikit_learn_up_to_sign(monkeypatch, size, every_pair, 
     assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=error)
 
 
-@given(st.integers(0, 1000), st.integers(1, 6))
-def test_the_sign_of_an_axis_makes_its_largest_loading_positive(seed, n_axes):
-    loadings = np.random.default_rng(seed).normal(size=(9, n_axes))
-    signs = _signs(loadings)
-
-    assert set(np.abs(signs)) == {1.0}
-    signed = loadings * signs
-    assert (signed.max(axis=0) == np.abs(loadings).max(axis=0)).all()
-    assert (_signs(-loadings) == -signs).all()
-
-
 @pytest.mark.parametrize("rounding", [-1e-12, 0.0, 1e-12])
 def test_of_loadings_that_are_equal_but_for_rounding_the_first_decides(rounding):
     loadings = np.array([[0.1], [-1.0 - rounding], [1.0 + rounding]])
@@ -220,15 +209,3 @@ def test_a_copy_of_a_landmark_stands_on_it():
     assert np.array_equal(made[landmarks], places)
     weights = _affinities(np.array([[0.0, *[1e4] * 14]]))
     assert weights[0, 0] == weights.max()
-
-
-def test_a_model_stands_among_its_nearest():
-    rng = np.random.default_rng(3)
-    groups = np.arange(200) % 2
-    points = (rng.normal(size=(200, 5)) + 20 * groups[:, None]).astype(np.float32)
-    landmarks = np.arange(100)
-    places = rng.normal(size=(100, 2)) + 50 * groups[:100, None]
-
-    made = place_among(points, landmarks, places)
-
-    assert ((made[100:, 0] > 25) == (groups[100:] == 1)).all()

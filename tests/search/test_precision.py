@@ -92,16 +92,6 @@ def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     assert ranked(family) == whole
 
 
-def test_a_family_whose_columns_disagree_is_refused():
-    with pytest.raises(ValueError, match="2 ids"):
-        make_family(np.zeros((2, 3)), ["a"], ids=["x", "y"])
-
-
-def test_a_duplicate_id_is_refused():
-    with pytest.raises(ValueError, match="duplicate id"):
-        make_family(np.eye(2), ["a", "a"], ids=["x", "x"])
-
-
 def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     rng = np.random.default_rng(4)
     family = make_family(rng.normal(size=(60, 5)), [f"d{i % 7}" for i in range(59)] + [None])
@@ -115,27 +105,3 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     assert (sample.eligible, len(sample.queries)) == (59, 12)
     assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
     assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12
-
-
-def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
-    family = make_family(np.eye(9), ["a", "a", "b", "b", *[None] * 5])
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
-    monkeypatch.setattr(evaluation, "SAMPLE", 4)
-
-    retrieval = Retrieval.of(family)
-    ranked = rank(retrieval)
-
-    assert len(retrieval.queries) == retrieval.eligible
-    assert len(ranked.results) == 4
-    assert ranked.rows.tolist() == [0, 1, 2, 3]
-
-
-def test_singletons_of_a_large_family_are_not_ranked(monkeypatch):
-    family = make_family(np.eye(6), ["a", "a", *"bcde"])
-    small = rank(Retrieval.of(family))
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 5)
-
-    large = rank(Retrieval.of(family))
-
-    assert (len(small.rows), len(large.rows)) == (6, 2)
-    assert small.results == large.results

@@ -96,37 +96,6 @@ def test_the_documented_script_computes_the_evaluation(db, options, sample, monk
     assert any(row["sampled_queries"] for row in rows) == sample
 
 
-def test_rows_are_the_candidates_by_score_then_id(db, vectors):
-    known = {(m["base"], m["model"]): m for m in db.models()}
-
-    db.export_scores("scores.parquet", recipe="mean-factors", exclude="author", ways=("raw",))
-
-    rows = rows_of("FROM 'scores.parquet'")
-    assert list(rows[0]) == [
-        "base", "recipe", "way", "query", "query_dataset", "rank", "model", "dataset", "author",
-        "run", "score",
-    ]  # fmt: skip
-    expected = []
-    for (base, id), query in sorted(known.items()):
-        candidates = [
-            (-round(float(np.float64(vectors[base, id]) @ vectors[base, other]), 9), other)
-            for (place, other), model in known.items()
-            if place == base and other != id and model["dataset"] is not None
-            and (query["author"] is None or model["author"] != query["author"])
-        ]  # fmt: skip
-        has_sibling = any(known[base, o]["dataset"] == query["dataset"] for _, o in candidates)
-        if query["dataset"] is None or not has_sibling:
-            continue
-        for rank, (score, other) in enumerate(sorted(candidates), start=1):
-            model = known[base, other]
-            expected.append((base, PLAIN.id, "raw", id, query["dataset"], rank, other,
-                             model["dataset"], model["author"], model["run"], -score))  # fmt: skip
-    exact = [tuple(row.values())[:-1] for row in rows]
-    assert exact == [row[:-1] for row in expected]
-    # the catalog scales the vectors to unit length again, in single precision
-    assert [row["score"] for row in rows] == pytest.approx([row[-1] for row in expected], abs=1e-6)
-
-
 def test_what_cannot_be_written_is_refused(db, tmp_path):
     with pytest.raises(RequestError, match=r"end its name in \.parquet"):
         db.export_scores("scores.csv")

@@ -60,24 +60,6 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     assert (list(found.by_dataset), found.permutations) == (["a", "b"], 999)
 
 
-def test_p_of_a_sample_is_that_of_the_models_in_it(monkeypatch):
-    rng = np.random.default_rng(4)
-    vectors = rng.normal(size=(7, 4)) + np.repeat(np.eye(4)[:2] * 2, [3, 4], axis=0)
-    family = make_family(vectors, ["a", "a", "a", "b", "b", None, "b"])
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 6)
-    monkeypatch.setattr(evaluation, "SAMPLE", 4)
-    sample = Retrieval.of(family)
-    asked = [family.ids[row] for row in sample.queries]
-
-    p = permutation_test(sample, rank(sample)).p_value
-
-    monkeypatch.undo()
-    assert len(asked) == 4
-    expected = share_of_relabellings_as_pure(family, None, asked)[0]
-    assert abs(expected - share_of_relabellings_as_pure(family, None)[0]) > 0.02
-    assert p == pytest.approx(expected, abs=0.06)
-
-
 def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):
     family = make_family(np.repeat(np.eye(2), 4, axis=0), list("aaaabbbb"))  # 8 × 4 cells
 

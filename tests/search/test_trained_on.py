@@ -10,7 +10,6 @@ from deltadex.errors import RequestError
 from deltadex.search import find_data, find_trained_on
 from deltadex.search.trained_on import (
     COEFFICIENTS,
-    TOKEN_WEIGHTS,
     DataCalibration,
     with_labels,
 )
@@ -196,7 +195,3 @@ def test_tokens_and_classes_are_compared_with_weights_of_their_own(catalog):
     z = [[model.z for model in models] for models in by_loss]
 
     assert z[0] == z[1] != z[2]
-
-
-def test_the_weights_of_tokens_leave_the_input_side_out():
-    assert {weights["input"] for weights in TOKEN_WEIGHTS.values()} == {0.0}

@@ -158,7 +158,9 @@ def make_report(names=FOUR, keys=KEYS, runs=2):
     )
 
 
-@pytest.mark.parametrize(("width", "n_matrices"), [("full", 3), ("column", 1)])
+@pytest.mark.parametrize(
+    ("width", "n_matrices"), [pytest.param("full", 3, marks=pytest.mark.slow), ("column", 1)]
+)
 def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
     report = make_report()
     picture = draw_ablation(report, width)

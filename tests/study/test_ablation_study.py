@@ -20,7 +20,6 @@ from deltadex.study.ablation.annotated_words import (
     pseudo_words,
     read_senses,
     read_tags,
-    shape,
     word_shapes,
 )
 from deltadex.study.ablation.measures import TRAININGS, Training
@@ -98,15 +97,6 @@ def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):
     assert own.n_items == len(chosen.targets) == len(right)
     assert own.scores[-1].value == pytest.approx(np.mean(right))
     assert own.settings["masked"] == round(0.8 * len(right))
-
-
-def test_a_model_without_a_head_says_so_in_one_line():
-    report = study(head="bert: ships no language head", asked=FEW)
-
-    assert [m.key for m in report.measures] == ["masked-trained"]
-    assert [(s.measure, s.reason) for s in report.skipped] == [
-        ("masked-own", "bert: ships no language head")
-    ]
 
 
 def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out():
@@ -201,17 +191,6 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches():
     assert np.flatnonzero(seen).tolist() == sorted(read)
     assert len(read) < len(words.labels)  # texts are cut behind eight tokens
     assert not found[:, ~seen].any()
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        *(("a1", "number"), ("…", "sign"), ("I", "capital"), ("USA", "upper"), ("été", "lower")),
-        *(("iPhone", "other"), ("東京", "other")),
-    ],
-)
-def test_shapes(word, expected):
-    assert shape(word) == expected
 
 
 def test_senses_are_read_from_json_lines_and_csv(tmp_path):

@@ -154,20 +154,6 @@ def test_what_is_not_defined_is_null_and_a_report_of_one_network_has_nothing_to_
     assert "local_shift" not in alone["stacks"]["encoder"]
 
 
-def test_special_tokens_count_only_where_they_are_asked_for():
-    network = speaking("bert")
-
-    without = components_study(network, SENTENCES)
-    kept = components_study(network, SENTENCES, keep_special=True)
-    first = components_study(network, SENTENCES, keep_special=True, keep_first=True)
-
-    assert kept.n_tokens == without.n_tokens + len(SENTENCES)
-    assert first.n_tokens == without.n_tokens + 2 * len(SENTENCES)
-    assert (without.keep_special, kept.keep_special) == (False, True)
-    assert kept.to_json()["special_tokens"] is True
-    assert not np.allclose(kept.stacks[0].importance, without.stacks[0].importance)
-
-
 def test_a_batch_without_a_token_that_counts_changes_nothing_and_no_token_at_all_is_refused():
     network = tiny_network("bert")
 

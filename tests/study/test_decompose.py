@@ -19,7 +19,6 @@ from deltadex.errors import StudyError
 from deltadex.study.components.decomposition import (
     branch_constants,
     decompose,
-    importance,
     term_shifts,
 )
 from deltadex.study.network.anatomy import find_stacks
@@ -203,17 +202,6 @@ def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_module
 
 def random_terms(seed=0):
     return torch.randn((4, 50, 8), generator=torch.Generator().manual_seed(seed))
-
-
-def test_importance_is_the_share_of_a_term_along_the_hidden_state():
-    terms = random_terms()
-    hidden = terms.sum(dim=0)
-
-    shares = importance(terms)
-
-    expected = [[x @ e / (e @ e) for x, e in zip(term, hidden, strict=True)] for term in terms]
-    assert torch.allclose(shares, torch.tensor(expected), atol=1e-5)
-    assert torch.allclose(shares.sum(dim=0), torch.ones(50), atol=1e-5)
 
 
 def test_term_shifts_are_distances_and_signed_shares_of_the_move():

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.study.rank.rank_study import (
@@ -14,7 +12,6 @@ from deltadex.study.rank.rank_study import (
     stable_rank,
 )
 
-THETAS = (0.5, 0.9, 0.99)
 NOTHING = np.empty(0)
 
 spectra = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(
@@ -40,19 +37,6 @@ def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
     assert rounding_reason(energies, 1.0, 0.9) == ""
 
 
-@given(
-    whole=st.lists(st.integers(1, 1000), min_size=1, max_size=12),
-    percent=st.integers(1, 100),
-)
-@settings(deadline=None)
-def test_energy_rank_is_its_definition(whole, percent):
-    """The definition's sums, in hundredths of whole energies."""
-    whole = sorted(whole, reverse=True)
-    reached = (r for r in range(len(whole) + 1) if 100 * sum(whole[:r]) >= percent * sum(whole))
-
-    assert energy_rank(np.array(whole, dtype=np.float64), percent / 100) == next(reached)
-
-
 @pytest.mark.parametrize(
     ("energies", "theta", "line"),
     [
@@ -74,40 +58,3 @@ def test_noise_is_flagged_only_above_what_theta_leaves_out():
     assert rounding_reason(energies, 1e-6, 1.0) != ""
     assert signal_fraction(energies, 1.0) == pytest.approx(0.9)
     assert signal_fraction(energies, 99.0) == 0.0
-
-
-def rounded_update(relative_norm, dtype):
-    """Energies and expected noise of a rank-4 update between two matrices of that dtype."""
-    rng = np.random.default_rng(0)
-    base = rng.normal(scale=0.05, size=(128, 128))
-    update = rng.normal(size=(128, 4)) @ rng.normal(size=(4, 128))
-    update *= relative_norm * np.linalg.norm(base) / np.linalg.norm(update)
-    bits, least = {torch.float32: (23, -126), torch.bfloat16: (7, -126), torch.float16: (10, -14)}[
-        dtype
-    ]
-    stored = [torch.from_numpy(w).to(dtype).double().numpy() for w in (base, base + update)]
-    exponents = np.maximum(np.frexp(stored)[1] - 1, least)
-    noise = float((np.exp2(exponents - bits) ** 2).sum() / 12)
-    return np.linalg.svd(stored[1] - stored[0], compute_uv=False) ** 2, noise
-
-
-@pytest.mark.parametrize(
-    ("relative_norm", "dtype", "flagged"),
-    [
-        (1e-2, torch.bfloat16, (False, False, True)),
-        (3e-3, torch.bfloat16, (False, True, True)),
-        (1e-3, torch.float32, (False, False, False)),
-        (1e-3, torch.bfloat16, (True, True, True)),
-        (1e-3, torch.float16, (False, False, True)),
-    ],
-)
-def test_a_rank_four_update_is_flagged_exactly_where_rounding_hides_it(
-    relative_norm, dtype, flagged
-):
-    energies, noise = rounded_update(relative_norm, dtype)
-
-    reasons = [rounding_reason(energies, noise, theta) for theta in THETAS]
-    ranks = [energy_rank(energies, theta) for theta in THETAS]
-
-    assert tuple(map(bool, reasons)) == flagged
-    assert tuple(rank > 4 for rank in ranks) == flagged

@@ -149,27 +149,6 @@ def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_
     assert (few.standard_error, few.low, few.high, few.blocks) == (None, None, None, ())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.8])
-def test_intervals_cover_what_fresh_samples_give(share):
-    """Also where the rows of one text are near each other (`share` of their variance)."""
-    estimates_by_sample, covered = [], []
-    for seed in range(60):
-        rng = np.random.default_rng([seed, int(10 * share)])
-        texts = rng.standard_normal((40, 1, 5)) * share**0.5
-        rows = (texts + rng.standard_normal((40, 10, 5)) * (1 - share) ** 0.5).reshape(400, 5)
-        ids = [str(number) for number in range(40)]
-        found, *_ = intrinsic_dimension(rows, blocks=assign_blocks(ids).repeat(10))
-        estimates_by_sample.append(found.dimension)
-        covered.append((found.low, found.high, found.standard_error))
-    mean, sd = np.mean(estimates_by_sample), np.std(estimates_by_sample, ddof=1)
-
-    # of 60 intervals of 95 %, 51 or more hold the mean with a probability of 0.998
-    assert sum(low < mean < high for low, high, _ in covered) >= 51
-    # a ratio of two standard deviations from 60 samples: sd 0.1
-    assert np.mean([error**2 for *_, error in covered]) ** 0.5 == pytest.approx(sd, rel=0.35)
-
-
 def test_rows_needed_grow_with_the_dimension():
     assert 145 <= rows_needed(3.0, "facco") <= 155
     assert 115 <= rows_needed(3.0, "mle") <= 125

@@ -14,7 +14,6 @@ from deltadex.errors import StudyError
 from deltadex.study.layers.layer_classifier import (
     accuracy_error,
     fit_classifier,
-    score_classifier,
     score_predictions,
 )
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
@@ -83,21 +82,6 @@ def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
     assert split.test.n_texts >= 2
     assert split.train.n_texts >= 1
     assert split.train.layers == split.test.layers == rows.layers
-
-
-def test_separable_layers_are_told_apart_and_equal_ones_score_chance():
-    apart = split_by_text(make_rows(make_hidden(tokens=200, apart=12)))
-    equal = split_by_text(make_rows(make_hidden(layers=4, tokens=800)), test_share=0.5)
-
-    score, chance = (
-        score_classifier(fit_classifier(split.train), split.test) for split in (apart, equal)
-    )
-
-    assert (score.accuracy, score.standard_error, score.mean_distance) == (1, 0, 0)
-    assert score.chance == pytest.approx(1 / 3)
-    # 1,600 rows: s.e. of chance .011
-    assert chance.accuracy == pytest.approx(0.25, abs=0.045)
-    assert chance.n_train == chance.n_test == 1600
 
 
 @pytest.mark.parametrize("layers", [2, 4])

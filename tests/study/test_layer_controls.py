@@ -14,7 +14,6 @@ from deltadex.study.layers.layer_classifier import (
     fit_classifier,
 )
 from deltadex.study.layers.layer_controls import (
-    joined,
     mask_sizes,
     masked,
     mean_removal,
@@ -128,17 +127,6 @@ def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked(
     assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
     assert [mask_sizes(dim) for dim in (384, 64, 6)] == [(4, 32, 192), (4, 32), (3, 4)]
     assert [mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
-
-
-def test_layers_that_lie_alike_transfer_both_ways_and_joined_texts_stay_apart():
-    here, other = (split_of(make_hidden(tokens=240, apart=7, seed=seed)) for seed in (0, 1))
-
-    scores = by_name(transfer_controls(here, other, fit_classifier(here.train)))
-    both = joined(here.train, other.train)
-
-    assert min(score.accuracy for score in scores.values()) > 0.97
-    assert both.n_texts == here.train.n_texts + other.train.n_texts
-    assert both.n_seen == here.train.n_seen + other.train.n_seen
 
 
 def test_transfer_standardises_with_what_training_stored():

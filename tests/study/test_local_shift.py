@@ -51,14 +51,6 @@ QUERY_OF_LAYER_3 = {
     "t5": lambda model: scale(model.encoder.block[2].layer[0].SelfAttention.q),
 }
 
-INSIDE_A_FEED_FORWARD = [
-    ("bert", 1, lambda model: model.encoder.layer[1].intermediate.dense.weight),
-    ("llama, biases", 0, lambda model: model.layers[0].post_attention_layernorm.weight),
-    ("gpt_neox", 0, lambda model: model.layers[0].mlp.dense_h_to_4h.bias),
-    ("t5", 0, lambda model: model.encoder.block[0].layer[1].layer_norm.weight),
-]
-"""Its weights, its inner biases, and the norm before it, with their layer."""
-
 
 def scale_bert_constants(model):
     for block in model.encoder.layer:
@@ -66,12 +58,6 @@ def scale_bert_constants(model):
             part.dense.bias.mul_(1.3)
             scale(part.LayerNorm)
         block.attention.self.value.bias.mul_(1.3)
-
-
-def scale_llama_constants(model):
-    for block in model.layers:
-        for part in (block.self_attn.v_proj, block.self_attn.o_proj, block.mlp.down_proj):
-            part.bias.mul_(1.3)
 
 
 def scale_neox_constants(model):
@@ -83,7 +69,6 @@ def scale_neox_constants(model):
 
 CONSTANTS = {
     "bert": scale_bert_constants,
-    "llama, biases": scale_llama_constants,
     "gpt_neox": scale_neox_constants,
 }
 
@@ -123,18 +108,6 @@ def test_edited_biases_and_norms_behind_a_sum_are_the_bias_term(name):
     assert list(edits(stack)) == [(layer, "bias") for layer in range(4)]
     assert stack.against.local_shift.max() > 1e-3
     assert stack.against.local_embedding <= ZERO
-
-
-@pytest.mark.parametrize(("name", "layer", "parameter"), INSIDE_A_FEED_FORWARD)
-def test_an_edited_feed_forward_is_found_with_inner_biases_and_the_norm_before_it(
-    name, layer, parameter
-):
-    first, *others = compared(name, lambda model: parameter(model).mul_(1.3))
-
-    assert list(edits(first)) == [(layer, "feed_forward")]
-    assert first.against.most_edited == {"layer": layer, "term": "feed_forward"}
-    assert first.against.local_embedding <= ZERO
-    assert not any(edits(stack) for stack in others)
 
 
 def shift_of(tuned, base):

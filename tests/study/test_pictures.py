@@ -114,17 +114,6 @@ def test_what_a_picture_points_to_is_its_own_and_the_two_share_no_id(page):
         assert referenced(side) <= own
 
 
-def test_a_title_is_text_and_no_markup_and_the_table_of_values_is_below(tmp_path):
-    table = "<table><td>3</td></table>"
-    path = save_picture(draw, tmp_path / "a.html", title='<b>"λ" & co</b>', table=table)
-
-    page = path.read_text("utf-8")
-
-    assert "<b>" not in page
-    assert "<title>&lt;b&gt;&quot;λ&quot; &amp; co&lt;/b&gt;</title>" in page
-    assert table in page.split("</figure>")[-1]
-
-
 @pytest.mark.parametrize("ending", ["png", "html"])
 def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_path, ending):
     before = dict(matplotlib.rcParams)

@@ -173,7 +173,7 @@ def test_updates_and_weights_stand_side_by_side_and_come_back_from_json():
     assert SpectrumReport.from_json(document) == report
 
 
-@pytest.mark.parametrize("width", ["column", "full"])
+@pytest.mark.parametrize("width", ["column", pytest.param("full", marks=pytest.mark.slow)])
 def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale(width):
     rng = np.random.default_rng(0)
     update = [

@@ -116,20 +116,17 @@ def test_arrays_become_lists_nan_becomes_null_and_fields_without_repr_are_left_o
 HEAVY = {"duckdb", "faiss", "matplotlib", "scipy", "sklearn", "torch", "transformers"}
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_stored_results_load_nothing_heavy():
+    statements = (
         "import deltadex.study.diff",
         "import deltadex.study.texts",
         "from deltadex.study.rank import RankReport, family_ranks, rank_study",
         "from deltadex.study.ablation import AblationStudyReport, read_senses",
-    ],
-)
-def test_stored_results_load_nothing_heavy(statement):
-    code = f"{statement}; import sys; print(*sorted({HEAVY!r} & set(sys.modules)))"
+        f"import sys; print(*sorted({HEAVY!r} & set(sys.modules)))",
+    )
 
     loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "\n".join(statements)], capture_output=True, text=True, check=True
     ).stdout
 
     assert loaded.split() == []

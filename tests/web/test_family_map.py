@@ -99,12 +99,6 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
     assert data["calibration"] == {"source": "the null alone"}
 
 
-def test_larger_datasets_come_first(tmp_path):
-    document = make_document(5, dataset=["a", "c", "c", "sst2", "sst2"])
-
-    assert payload(written(tmp_path, document))["map"]["datasets"] == ["c", "sst2", "a"]
-
-
 def test_names_stay_data_whatever_they_hold(tmp_path):
     document = make_document(1, models=[HOSTILE], dataset=HOSTILE, author=HOSTILE, kind=HOSTILE)
     plain = Page(written(tmp_path, make_document(1)))

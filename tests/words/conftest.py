@@ -5,7 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from worded_families import SETS, halves, make_encoder, tune_encoder, word_pieces, write_texts
+from worded_families import (
+    SETS,
+    copied_catalog,
+    halves,
+    make_encoder,
+    tune_encoder,
+    word_pieces,
+    write_texts,
+)
 
 import deltadex as dx
 
@@ -40,4 +48,12 @@ def worded(tmp_path_factory):
 @pytest.fixture
 def db(worded):
     with dx.open(worded.path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own(worded, tmp_path):
+    """The same, to be changed; it has the lexicon that was made with it."""
+    path = copied_catalog(worded.path, tmp_path / "own.duckdb")
+    with dx.open(path) as opened:
         yield opened

@@ -22,7 +22,7 @@ def rows_of(db, path, **settings):
     return {row["model"]: row for row in found}
 
 
-@pytest.mark.parametrize("id", HALVES)
+@pytest.mark.parametrize("id", HALVES[:4])
 def test_the_very_half_that_trained_a_model_is_told(db, worded, id):
     rows = rows_of(db, worded.root / f"{id}.csv")
 
@@ -110,15 +110,14 @@ def test_a_file_in_another_script_matches_no_model(db, tmp_path):
     assert all(row["verdict"] != TRAINED for row in rows.values())
 
 
-def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(worded, tmp_path):
-    with dx.open(tmp_path / "c.duckdb") as own:
-        own.index(worded.base, worded.models)
-        tokenizer = json.loads(own._catalog.footprints.tokenizer(_hash(own)))
-        tokenizer["model"]["vocab"] = {"[UNK]": 0, "only": 1}
-        tokenizer["added_tokens"] = []
-        own._catalog.footprints.save_tokenizer(own.bases[0], json.dumps(tokenizer).encode())
-        with pytest.raises(RequestError, match="the tokenizer has 2 tokens, the embedding"):
-            own.words(HALVES[0])
+def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(own):
+    tokenizer = json.loads(own._catalog.footprints.tokenizer(_hash(own)))
+    tokenizer["model"]["vocab"] = {"[UNK]": 0, "only": 1}
+    tokenizer["added_tokens"] = []
+    own._catalog.footprints.save_tokenizer(own.bases[0], json.dumps(tokenizer).encode())
+
+    with pytest.raises(RequestError, match="the tokenizer has 2 tokens, the embedding"):
+        own.words(HALVES[0])
 
 
 def _hash(db):
@@ -139,6 +138,7 @@ def test_without_a_tokenizer_the_family_is_named(worded, tmp_path):
     assert "no whole word" in document["sentence"]
 
 
+@pytest.mark.slow
 def test_footprints_survive_a_merge_and_a_part(worded, tmp_path):
     with dx.open(tmp_path / "merged.duckdb") as own:
         own.merge(worded.path)

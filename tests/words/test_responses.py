@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
-from worded_families import SETS, texts_of, train
+from worded_families import SETS, copied_catalog, texts_of, train
 
 import deltadex as dx
 from deltadex.cli import main
@@ -32,10 +32,8 @@ TEXTS = {
 def told(worded, tmp_path_factory):
     """The family, whose models answer to the words that their own data set alone has: a base of
     random weights gives words no meaning, so that real answers to it are noise."""
-    path = tmp_path_factory.mktemp("told") / "c.duckdb"
-    with pytest.MonkeyPatch.context() as patch, dx.open(path) as db:
-        patch.setattr(lexicon, "LEAST_MEANING", 0.0)
-        db.index(worded.base, worded.models)
+    path = copied_catalog(worded.path, tmp_path_factory.mktemp("told") / "c.duckdb")
+    with dx.open(path) as db:
         kept, rng = db._catalog.footprints, np.random.default_rng(0)
         own = {name: set(" ".join(texts_of(name)).lower().split()) for name in SETS}
         for row in kept.all():
@@ -182,7 +180,7 @@ def copied(worded, folder):
     return shutil.copytree(worded.models / "bank-questions-a", folder / "again")
 
 
-def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path, monkeypatch):
+def test_an_adapter_has_responses_and_a_frozen_embedding(own, worded, tmp_path, monkeypatch):
     monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
     model = BertForSequenceClassification.from_pretrained(worded.base)
     settings = LoraConfig(task_type=TaskType.SEQ_CLS, r=4, target_modules=["query", "value"])
@@ -190,11 +188,9 @@ def test_an_adapter_has_responses_and_a_frozen_embedding(worded, tmp_path, monke
     tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
     train(model, tokenizer, texts_of("spam"), rate=5e-3, decay=0)
     model.save_pretrained(tmp_path / "lora")
-    with dx.open(None) as own:
-        own.index(worded.base, worded.models)
-        unstored = own.words(tmp_path / "lora", base=str(worded.base)).to_json()
-        own.add(tmp_path / "lora", base=str(worded.base))
-        document = own.words("lora").to_json()
+    unstored = own.words(tmp_path / "lora", base=str(worded.base)).to_json()
+    own.add(tmp_path / "lora", base=str(worded.base))
+    document = own.words("lora").to_json()
 
     first, again = ({row["word"] for row in d["answers_to"][:20]} for d in (unstored, document))
     assert len(first & again) >= 10  # the stored one counts in what is usual
@@ -238,15 +234,14 @@ def test_a_lexicon_does_not_depend_on_what_was_drawn_before(worded, monkeypatch)
     assert (made[0] == made[1]).all()
 
 
-def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(worded, tmp_path, monkeypatch):
+def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(db, worded, monkeypatch):
     monkeypatch.setattr(lexicon, "LEAST_MEANING", 0.0)
-    with dx.open(tmp_path / "own.duckdb") as own, dx.open(tmp_path / "at once.duckdb") as at_once:
-        own.index(worded.base, worded.models, footprints=False)
-        reports = [own.index(worded.base, worded.models).to_json() for _ in range(2)]
-        at_once.index(worded.base, worded.models)
+    with dx.open(None) as later:
+        later.index(worded.base, worded.models, footprints=False)
+        reports = [later.index(worded.base, worded.models).to_json() for _ in range(2)]
         stored = [
-            {row.model: row.footprint.responses for row in db._catalog.footprints.all()}
-            for db in (own, at_once)
+            {row.model: row.footprint.responses for row in some._catalog.footprints.all()}
+            for some in (later, db)
         ]
 
     n = len(stored[0])

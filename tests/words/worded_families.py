@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -166,3 +167,9 @@ def write_texts(path: Path, texts: list[str]) -> Path:
         writer.writerow(["text"])
         writer.writerows([text.lower()] for text in texts)
     return path
+
+
+def copied_catalog(path: Path, target: Path) -> Path:
+    """The catalog and what was derived with it, under another name."""
+    shutil.copytree(f"{path}.index", f"{target}.index")
+    return Path(shutil.copy(path, target))

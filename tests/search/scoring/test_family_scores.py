@@ -25,20 +25,14 @@ from deltadex.store import sketch_codes, true_cosines
 
 seeds = st.integers(0, 10_000)
 KINDS = ["full", "adapter", "full"] * 4
-NOTHING = "no model stands out"
 
 
-def nearest_verdicts(family, z, n_family, labels=None):
-    """Of each row of z with its candidates, of which the family's last models are."""
-    names = labels or [None] * len(family.cohort)
-    known = family.evidence.calibrate(names, n_family)
-    theirs, verdicts = names[len(names) - z.shape[1] :], []
+def assert_rates_are_numbers(family, z):
+    """Of each row of z with its candidates, which are the family."""
+    known = family.evidence.calibrate([None] * len(family.cohort), len(z))
     for row in z:
-        order = np.argsort(-row)
-        judged = known.judge(row[order], [theirs[place] for place in order])
+        judged = known.judge(np.sort(row)[::-1], [None] * len(row))
         assert np.isfinite(judged.fdr).all()
-        verdicts += judged.verdicts[:1]
-    return verdicts
 
 
 @settings(max_examples=25, deadline=None)
@@ -102,7 +96,7 @@ def test_no_family_has_a_score_that_is_no_number(n, kinds, shape):
     kinds = (kinds * n)[:n]
 
     family, pairs = score_vectors(vectors, kinds)
-    nearest_verdicts(family, pairs.z, n)
+    assert_rates_are_numbers(family, pairs.z)
 
     assert np.isfinite(pairs.z).all()
     assert np.isfinite(pairs.cosines).all()
@@ -124,39 +118,6 @@ def test_an_empty_family_has_scores_of_nothing():
     family = make_scores([], [], VECTORS, VectorMatrix(np.zeros((0, 4), np.float32)).take)
 
     assert family.evidence.z.shape == (0, 0)
-
-
-def test_siblings_stand_out_and_others_do_not():
-    _, pairs = score_vectors(make_vectors(0, 60, datasets=12))
-
-    dataset = np.arange(60) % 12
-    same = (dataset[:, None] == dataset) & ~np.eye(60, dtype=bool)
-    apart = dataset[:, None] != dataset
-    assert np.median(pairs.z[same]) > 3
-    assert abs(np.median(pairs.z[apart])) < 0.5
-    assert np.quantile(pairs.z[apart], 0.99) < np.quantile(pairs.z[same], 0.05)
-
-
-SLOWLY = [(n, d, s) for n, d in ((24, 6), (48, 12), (60, 6)) for s in (0.6, 1.5)]
-
-
-@pytest.mark.parametrize(
-    ("n", "datasets", "strength"),
-    [(24, 6, 1.0), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOWLY)],
-)
-def test_a_lone_query_gets_no_model_stands_out(n, datasets, strength):
-    """Its siblings removed, in at least 95 % of trials; other data sets keep theirs."""
-    alone, with_labels = [], []
-    for seed in range(40):
-        vectors = make_vectors(seed, n, datasets=datasets, strength=strength)
-        kept = np.array([0, *(i for i in range(n) if i % datasets)])
-        labels = [f"d{i % datasets}" for i in kept.tolist()]
-        family, pairs = score_vectors(vectors[kept])
-        alone += nearest_verdicts(family, pairs.z[:1, 1:], len(kept))
-        with_labels += nearest_verdicts(family, pairs.z[:1, 1:], len(kept), labels)
-
-    assert np.mean([found == NOTHING for found in alone]) >= 0.95
-    assert np.mean([found == NOTHING for found in with_labels]) >= 0.95
 
 
 def test_a_large_family_is_measured_on_a_sample():
@@ -190,18 +151,6 @@ def test_equal_sketches_have_equal_cosines_bit_by_bit():
     assert np.array_equal(alone[:, 0], everyone[:, 0])
     assert np.array_equal(few[:, :, 1], everyone[:, :, 7])
     assert everyone[:, 0, 4].tolist() == pytest.approx([1.0] * 3)
-
-
-def test_equal_sketches_have_equal_scores_and_the_cosine_of_copies():
-    numbers = make_numbers(0, 20, datasets=5)
-    numbers[13] = numbers[3]
-
-    family, pairs = score(sketch_matrix(numbers), recipe=SKETCHES)
-
-    others = [i for i in range(20) if i not in (3, 13)]
-    assert np.round(pairs.z[3, others], 9).tolist() == np.round(pairs.z[13, others], 9).tolist()
-    assert pairs.cosines[3, 13] == pytest.approx(1.0)
-    assert not family.evidence.are_strangers[3, 13]
 
 
 # scores as distances

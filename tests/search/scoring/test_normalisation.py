@@ -6,9 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.search.family_scores import (
-    ADAPTERS,
-    LEAST_SPREAD,
-    OTHERS,
     Traits,
     deviation,
     lower_spread,
@@ -68,16 +65,6 @@ def test_z_is_the_mean_of_both_models_z_block_by_block_by_hand():
             assert scores[i, j] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_families_of_any_size_have_finite_traits(n):
-    cosines = make_cosines(0, n=n)
-
-    traits = family_traits(cosines, halves(n, 1))
-
-    assert np.isfinite(traits.scales[0]).all()
-    assert (traits.scales[1] >= LEAST_SPREAD).all()
-
-
 def test_a_kind_of_few_models_takes_the_centre_of_all():
     cosines, kinds = make_cosines(0), halves(9, 2)
 
@@ -105,55 +92,6 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     rows = np.arange(9) != 3
     assert second.scales[0][:, rows] == pytest.approx(first.scales[0][:, rows])
     assert second.scales[1][:, rows] == pytest.approx(first.scales[1][:, rows])
-
-
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), repeats=st.integers(1, 3))
-def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
-    rng = np.random.default_rng(seed)
-    values, weights = rng.normal(size=(1, 1, n)), rng.integers(0, repeats + 1, size=(1, n))
-    zero = np.zeros(1, np.int64)
-
-    traits = measure_traits(
-        values,
-        zero,
-        np.ones((1, 1)),
-        np.zeros(n, np.int64),
-        weights.astype(float),
-        np.ones((1, n), bool),
-        1,
-    )
-
-    held = values[0, 0][weights[0] > 0]
-    if len(held):
-        assert held.min() <= traits.scales[0][0, 0, 0] <= held.max()
-        repeated = np.repeat(values[0, 0], weights[0])
-        assert traits.scales[1][0, 0, 0] == pytest.approx(max(LEAST_SPREAD, repeated.std()))
-    else:
-        assert traits.scales[0][0, 0, 0] == 0
-
-
-@given(
-    n=st.integers(1, 4),
-    n_blocks=st.integers(1, 3),
-    n_kinds=st.integers(1, 3),
-    n_cohort=st.integers(0, 5),
-)
-def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
-    rng = np.random.default_rng(0)
-    counts = rng.random((n, n_cohort)) < 0.5
-    parts = {
-        "kinds": rng.integers(0, n_kinds, n),
-        "blocks": rng.integers(0, 2, (n, n_blocks)).astype(float),
-        "profile": np.where(counts, rng.normal(size=(n, n_cohort)), 0.0),
-        "counts": counts,
-    }
-    scales = rng.normal(size=(2, n_blocks, n, n_kinds))
-
-    traits = Traits.of(centres=scales[0], spreads=scales[1], **parts).take(np.arange(n))
-
-    assert traits.numbers.shape == (n, 1 + n_blocks + 2 * n_blocks * n_kinds + n_cohort)
-    for name, value in {"scales": scales, **parts}.items():
-        assert np.array_equal(getattr(traits, name), value)
 
 
 # correlations with the cohort
@@ -195,16 +133,6 @@ def test_a_profile_without_spread_correlates_with_nothing():
 
 
 # weights and scales
-
-
-def test_weights_are_those_of_the_pair_of_kinds_and_sum_to_one():
-    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
-
-    among_adapters, across = np.array(list(ADAPTERS.values())), np.array(list(OTHERS.values()))
-    assert weights[0, 0] == pytest.approx(among_adapters / among_adapters.sum())
-    assert weights[0, 1] == pytest.approx(across / across.sum())
-    assert weights == pytest.approx(weights.transpose(1, 0, 2))
-    assert weights_by_kinds(("vector",), ("full",)).tolist() == [[[1.0]]]
 
 
 @given(seed=st.integers(0, 10_000))

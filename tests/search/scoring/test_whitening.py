@@ -52,15 +52,6 @@ def test_a_copy_that_is_no_member_has_the_cosines_of_its_original():
     assert found[12, 3] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("likeness", [0.0, 0.3, 0.99])
-def test_a_model_that_is_in_part_a_copy_is_between(likeness):
-    vectors = make_vectors(1, 13, datasets=4)
-
-    found = [whiten(vectors, 12, strangers)[12, 1] for strangers in (1.0, likeness, 0.0)]
-
-    assert min(found[0], found[2]) - 1e-9 <= found[1] <= max(found[0], found[2]) + 1e-9
-
-
 def test_what_all_models_share_is_nothing_in_common():
     vectors = make_vectors(0, 40, common=2.0)
 

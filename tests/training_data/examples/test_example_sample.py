@@ -1,7 +1,6 @@
 """The drawn sample is a function of the texts, the size and the seed alone."""
 
 import random
-from collections import Counter
 
 import pytest
 from data_set_files import reviews, write_csv, write_jsonl, write_parquet
@@ -102,21 +101,6 @@ def test_more_classes_than_examples_are_drawn_as_rows_are(tmp_path):
     assert [e.text for e in read.examples] == [e.text for e in without.examples]
     drawn = sum(count.drawn > 0 for count in read.classes)
     assert f"{drawn} of the classes are drawn" in read.describe()
-
-
-def test_every_row_is_drawn_as_often_as_every_other():
-    examples = [Example(text=f"text {i}") for i in range(50)]
-    drawn = Counter()
-    for seed in range(400):
-        sample = Sample(10, seed)
-        for example in examples:
-            sample.offer(sample.key(example), example)
-        drawn.update(example.text for example, _ in sample.drawn(are_classes=False))
-
-    # 400 draws at 1 in 5: mean 80, standard deviation 8
-    assert len(drawn) == 50
-    assert all(abs(count - 80) < 5 * 8 for count in drawn.values())
-    assert sum((count - 80) ** 2 / 64 for count in drawn.values()) < 49 + 5 * 98**0.5
 
 
 def test_equal_texts_are_drawn_once_with_the_first_label_by_name():

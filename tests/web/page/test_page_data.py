@@ -4,8 +4,6 @@ import pytest
 from stand_in import HOSTILE, MadeUp, plain, served, until
 from test_page_map import click_model
 
-from deltadex.questions.map.page import MapNeighbour, NearData, Neighbourhoods, write_page
-
 pytestmark = pytest.mark.slow
 
 DARKEST = """([x, y, reach]) => {
@@ -113,17 +111,6 @@ def test_a_star_says_what_it_is_and_leads_to_its_nearest_model(visit, with_data)
     assert page.locator("#card-title").inner_text() == "lab3/m000003"
 
 
-def test_the_legend_leads_to_a_star_by_keyboard(visit, with_data):
-    page = visit(with_data)
-
-    page.locator("#stars button").nth(1).focus()
-    page.keyboard.press("Enter")
-
-    until(page, "deltadex.map.starred === 1 && deltadex.map.view.camera.zoom > 1.9")
-    assert "no model stands out; nearest: lab3/m000003" in plain(page, "#tooltip")
-    assert "data set reviews, 64 examples" in page.locator("#status").inner_text()
-
-
 def test_a_card_lists_the_nearest_data(visit, with_data):
     page = visit(with_data)
 
@@ -140,33 +127,3 @@ def test_a_card_lists_the_nearest_data(visit, with_data):
     assert "z 5.1 · fdr 0.4 %" in shown
     assert page.locator("#nearest-data .verdict.none").first.inner_text() == ""
     assert "or on data like it" in shown
-
-
-def test_a_family_without_kept_data_asks_for_none(visit, address, family):
-    page = visit(address)
-
-    click_model(page, 0)
-    page.wait_for_selector("#neighbours tbody tr")
-
-    assert page.locator("#stars").is_hidden()
-    assert page.locator("#nearest-data").inner_text() == ""
-    assert "nearest-data" not in family.requests
-
-
-def test_a_file_has_stars_and_nearest_data(visit, tmp_path):
-    made = WithData(models=20)
-    _, document = made.map({})
-    near = Neighbourhoods(
-        [[MapNeighbour("lab1/m000001", 6.5, 0.9, 0.0004, 0.5, "perhaps")]] * 20,
-        {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
-        [[NearData("reviews", 7.3, 0.02, "perhaps")]] * 20,
-    )
-    write_page(document, tmp_path / "map.html", title="Fine-tunes of b", neighbours=near)
-
-    page = visit((tmp_path / "map.html").as_uri(), offline=True)
-    click_model(page, 0)
-    page.wait_for_selector("#nearest-data tbody tr")
-
-    assert page.locator("#stars button").count() == 3
-    assert "reviews" in plain(page, "#nearest-data")
-    assert "z 7.3 · fdr 2.0 %" in plain(page, "#nearest-data")

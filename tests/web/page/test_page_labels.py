@@ -1,7 +1,7 @@
 """Names on the map: where they stand, and what has which colour."""
 
 import pytest
-from stand_in import MadeUp, served, until
+from stand_in import MadeUp, served
 
 pytestmark = pytest.mark.slow
 
@@ -52,64 +52,6 @@ def test_no_name_covers_a_point_and_none_is_a_singleton(visit, singles, query, w
     assert [text for text in written["texts"] if text["over"]] == []
 
 
-@pytest.fixture(scope="module")
-def nameless():
-    """Five data sets; the models of the last have no label, and its cluster no data set."""
-    family = MadeUp()
-    for row in family.rows[4::5]:
-        row["dataset"] = None
-    clusters = family.clusters({})[1]["clusters"]
-    clusters[4] |= {"datasets": [], "words": ["flights", "airline"]}
-    found = family.clusters({})[1] | {"clusters": clusters}
-    family.clusters = lambda _: (200, found)
-    with served(family) as address:
-        yield address
-
-
-def test_an_area_without_a_data_set_is_named_by_words_once_clusters_are_known(visit, nameless):
-    page = visit(nameless)
-    before = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
-    page.evaluate("deltadex.wantClusters()")
-    until(page, "deltadex.map.family.clusters !== null")
-
-    after = {text["words"] for text in page.evaluate(WRITTEN)["texts"]}
-
-    assert after - before == {"flights, airline"}
-
-
-def test_the_tooltip_of_an_unlabelled_model_has_its_words(visit, nameless):
-    page = visit(nameless)
-
-    said = page.evaluate(
-        """() => { const { map, tooltip } = deltadex, i = map.family.place.get("lab4/m000004");
-        map.hover(i);
-        return [document.getElementById("tooltip").innerText, tooltip.spoken(map.family, i)]; }"""
-    )
-
-    assert all("unlabelled: film, actor, scene" in text for text in said)
-
-
-def test_colours_go_to_what_is_in_sight(visit):
-    many = MadeUp(models=400, datasets=tuple(f"d{i:02d}" for i in range(40)))
-    with served(many) as address:
-        page = visit(address)
-        tail = "deltadex.map.categories.items.find((item) => item.key === '*')?.count ?? 0"
-        before = page.evaluate(tail)
-        kept = "Object.fromEntries(deltadex.map.categories.items.map((i) => [i.key, i.colour]))"
-        colours = page.evaluate(kept)
-
-        page.evaluate("""() => { const { map } = deltadex, i = map.family.document.dataset
-            .findIndex((_, i) => map.categories.items[map.categories.of[i]].key === "*");
-            globalThis.wanted = `=${map.family.name("dataset", i)}`;
-            map.view.set({ x: map.family.x[i], y: map.family.y[i], zoom: 12 }); }""")
-        until(page, "deltadex.map.categories.items.some((item) => item.key === wanted)")
-        after = page.evaluate(kept)
-
-    assert before > 0
-    assert all(after[key] == colour for key, colour in colours.items() if key in after)
-    assert len(set(after.values())) == len(after)
-
-
 def test_clusters_have_colours_of_their_own_and_say_how_mixed_they_are(visit, singles):
     page = visit(singles + "?colour=cluster")
     page.wait_for_selector("#categories >> text=about imdb")
@@ -121,13 +63,3 @@ def test_clusters_have_colours_of_their_own_and_say_how_mixed_they_are(visit, si
 
     assert not set(both[0]) & set(both[1])
     assert page.locator("#categories .name").first.inner_text().endswith(" %")
-
-
-def test_the_legend_counts_what_passes_the_filters(visit, singles):
-    page = visit(singles + "?kind=adapter")
-    until(page, "document.getElementById('counted').innerText.startsWith('20 of')")
-
-    counts = page.locator("#categories .n").all_inner_texts()
-
-    assert sum(map(int, counts)) == 20
-    assert page.locator("#categories .n").first.get_attribute("title").startswith("of ")

@@ -38,16 +38,6 @@ def test_moving_over_a_hundred_thousand_points_sends_none_again(visit, large):
     assert page.locator("#counted").inner_text() == "100,000 fine-tunes of base-model"
 
 
-def test_an_idle_map_draws_no_frames(visit, large):
-    page = visit(large)
-    page.wait_for_timeout(700)
-    frames = page.evaluate("deltadex.map.frames.count")
-
-    page.wait_for_timeout(500)
-
-    assert page.evaluate("deltadex.map.frames.count") == frames
-
-
 # Of each painted frame: whether the map moved, how many points were drawn, the canvas's width.
 WATCHED = """() => {
   const { map } = deltadex, { gl, canvas } = map.renderer, draw = map.renderer.draw;
@@ -60,17 +50,6 @@ WATCHED = """() => {
     draw.call(map.renderer, scene);
     painted.push([map.pace.moving, drawn, canvas.width]);
   };
-}"""
-PACED = """(intervals) => {
-  const pace = new deltadex.Pace();
-  let at = performance.now();
-  pace.moved();
-  return intervals.map((took) => {
-    pace.moved_at = at += took;
-    pace.tick(at);
-    pace.painted = true;
-    return pace.level;
-  });
 }"""
 
 
@@ -88,64 +67,6 @@ def test_a_slow_map_moves_with_fewer_points_and_rests_with_all(visit, large):
     assert moved[2] == 960
     assert rested == [False, 100_000, 1280]
     assert page.evaluate("document.getElementById('overlay').hidden") is False
-
-
-def test_a_slow_map_keeps_the_chosen_model_and_its_neighbours(visit, large):
-    page = visit(f"{large}?model=lab1/m000001")
-    page.wait_for_selector("#neighbours tbody tr")
-    page.evaluate(WATCHED)
-    page.evaluate("Object.assign(deltadex.map.pace, { adaptive: false, level: 3 })")
-    near = page.evaluate("deltadex.map.links.map((link) => deltadex.map.family.rank[link.at])")
-    page.evaluate("""() => { const { gl } = deltadex.map.renderer, points = gl.drawArrays;
-        globalThis.single = new Set();
-        gl.drawArrays = (kind, from, many) => {
-          if (many === 1) single.add(from);
-          points(kind, from, many);
-        }; }""")
-
-    page.locator("#closer").click()
-    until(page, "painted.length > 1")
-
-    own = page.evaluate("deltadex.map.family.rank[deltadex.map.chosen]")
-    assert len(near) >= 5
-    assert {own, *near} <= set(page.evaluate("[...single]"))
-
-
-def test_the_first_points_of_the_order_are_a_fair_sample_and_unlabelled_ones_lie_beneath(
-    visit, large
-):
-    page = visit(large)
-
-    drawn = page.evaluate("""() => {
-        const { rank, beneath, document } = deltadex.map.family, at = new Array(rank.length);
-        rank.forEach((place, i) => { at[place] = document.dataset[i]; });
-        return { beneath, lowest: [...new Set(at.slice(0, beneath))], places: new Set(rank).size,
-          first: at.slice(beneath, beneath + 3600) }; }""")
-
-    assert drawn["places"] == 100_000
-    assert drawn["beneath"] == 10_000
-    assert drawn["lowest"] == [None]
-    assert all(240 < drawn["first"].count(dataset) < 360 for dataset in range(12))
-
-
-@pytest.mark.parametrize(
-    ("intervals", "level"),
-    [
-        ([16.7] * 60, 0),
-        ([16.7] * 9 + [90.0] + [16.7] * 20, 0),
-        ([33.4] * 9, 1),
-        ([300.0] * 4, 2),
-        ([16.7, 450.0] * 3, 2),
-        ([300.0] * 4 + [90.0] * 6, 3),
-        ([300.0] * 4 + [15.0] * 60, 2),
-        ([300.0] * 60, 0),
-    ],
-    ids=["smooth", "a hitch", "half", "slow", "in pairs", "slower", "enough", "of no use"],
-)
-def test_late_frames_lower_what_is_drawn_until_they_come_in_time(visit, address, intervals, level):
-    page = visit(address)
-
-    assert page.evaluate(PACED, [0, *intervals])[-1] == level
 
 
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):

@@ -77,20 +77,6 @@ def test_the_legend_hides_and_isolates(visit, address):
     assert page.locator("#categories [aria-pressed=true]").count() == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("colour", "names"),
-    [("author", "lab0"), ("kind", "adapter"), ("cluster", "about imdb")],
-)
-def test_colour_is_by_what_is_chosen(visit, address, colour, names):
-    page = visit(address)
-
-    page.select_option("#colour", colour)
-    page.wait_for_selector(f"#categories >> text={names}")
-
-    assert f"colour={colour}" in page.url
-
-
 FREE = """() => { const { map } = deltadex, { left, right, top, bottom } = map.view.inset;
   const [width, height] = map.view.size, { family, chosen, links } = map;
   return [chosen, ...links.map(({ at }) => at)].every((i) => {

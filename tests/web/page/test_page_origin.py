@@ -30,10 +30,9 @@ def traced():
         yield made, at
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_a_card_traces_its_model_when_it_is_asked(visit, traced, width):
+def test_a_card_traces_its_model_when_it_is_asked(visit, traced):
     made, address = traced
-    page = visit(address, width=width, height=900)
+    page = visit(address, width=390, height=900)
     before = made.requests["trace"]
 
     click_model(page, 0)

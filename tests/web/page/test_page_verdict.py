@@ -5,8 +5,6 @@ from stand_in import MadeUp, plain, served, until
 
 pytestmark = pytest.mark.slow
 
-LONG = "lab0/a-model-with-a-name-that-is-much-longer-than-a-line-of-the-card"
-
 
 class WithCopies(MadeUp):
     """The same family, whose first model has the next two of its dataset as copies."""
@@ -36,18 +34,6 @@ def test_names_drop_what_all_share_and_are_whole_on_hover_and_copied(visit, copi
     assert page.evaluate("navigator.clipboard.readText()") == whole
 
 
-def test_a_long_name_has_its_ellipsis_inside(visit):
-    with served(MadeUp(models=12, names=("lab0/x", LONG))) as address:
-        page = visit(address)
-
-        shown = page.evaluate("(name) => deltadex.words.short(name)", LONG)
-
-    assert len(shown) == 30
-    start, end = shown.split("…")
-    assert LONG.endswith(end)
-    assert LONG.removeprefix("lab").startswith(start) or LONG.startswith(start)
-
-
 class Contradicting(MadeUp):
     """The same family, where a neighbour's label contradicts the weights and nothing is sure."""
 
@@ -75,23 +61,6 @@ def test_contradicting_labels_are_told_in_place_of_nothing_and_the_order_is_what
     assert "is labelled sst2 (z 0.3), and nearer to trec (z 8.1)" in shown
     assert "its dataset" not in shown
     assert column == [f"0.0{9 - n}" for n in range(10)]
-
-
-def test_neighbours_have_their_data_in_words_and_whole_names(visit):
-    names = tuple(f"lab0/a-run-with-a-long-name-number-{n:02}-and-one-end" for n in range(20))
-    with served(MadeUp(models=20, names=names)) as address:
-        page = visit(f"{address}?model={names[1]}", width=390)
-        page.wait_for_selector("#neighbours tbody tr")
-        page.select_option("#k", "20")
-        page.wait_for_selector("#neighbours .under >> text=unlabelled: film, actor, scene")
-        links = page.locator("#neighbours .link").all_inner_texts()
-        cut = page.evaluate(
-            """[...document.querySelectorAll("#neighbours .name")]
-            .filter((name) => name.scrollWidth > name.clientWidth + 1).length"""
-        )
-
-    assert len(set(links)) == len(links) == 19
-    assert cut == 0
 
 
 def test_copies_are_one_line_with_a_badge(visit, copies):

@@ -86,7 +86,7 @@ def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
     assert page.locator("#categories >> text=about sst2").count() == 1
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [390])
 def test_a_lineage_is_a_tree_that_keys_fold_and_that_leads_to_cards(visit, address, family, width):
     page = visit(address + "?view=lineage", width=width)
     page.wait_for_selector(SETTLED["lineage"])

@@ -3,13 +3,20 @@
 import shutil
 
 import pytest
-from services import make_indexed_family
+from services import make_indexed_family, served
 
 
 @pytest.fixture(scope="session")
 def shared_db(tmp_path_factory):
     """A catalog beside its base and its models, which no test changes."""
     return make_indexed_family(tmp_path_factory.mktemp("family"))
+
+
+@pytest.fixture(scope="package")
+def reader(shared_db):
+    """A client of a service over it that nobody may write to: its processes start once."""
+    with served(shared_db, quick_seconds=60.0) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Answers are those of the command line, and hold nothing of the machine."""
 
 import pytest
-from services import API, adapter_files, printed, served
+from services import API
 
 
 @pytest.fixture(scope="module")
@@ -10,96 +10,14 @@ def db(shared_db):
 
 
 @pytest.fixture(scope="module")
-def client(db):
-    with served(db, quick_seconds=60.0) as client:
-        yield client
+def client(reader):
+    return reader
 
 
 def get(client, path, **params):
     answer = client.get(f"{API}/{path}", params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def without_paths(document, db):
-    """A document of the command line with the base as the service shows it."""
-    place = str(db.parent / "base")
-    if isinstance(document, dict):
-        return {key: without_paths(value, db) for key, value in document.items()}
-    if isinstance(document, list):
-        return [without_paths(value, db) for value in document]
-    return "base" if document == place else document
-
-
-@pytest.mark.parametrize(
-    ("path", "params", "arguments"),
-    [
-        ("similar", {"model": "a-0", "k": 3}, ("find-similar", "a-0", "-k", "3")),
-        (
-            "similar",
-            {"model": "a-0", "where": "run = 'b-1'"},
-            ("find-similar", "a-0", "--where", "run = 'b-1'"),
-        ),
-        (
-            "similar",
-            {"model": "a-0", "dataset": "b", "author": "author1"},
-            ("find-similar", "a-0", "--dataset", "b", "--author", "author1"),
-        ),
-        ("evaluation", {}, ("eval",)),
-        ("evaluation", {"exclude": "author"}, ("eval", "--exclude", "author")),
-        ("clusters", {}, ("cluster",)),
-        ("families/base/audit", {}, ("audit", "base", "--read", "0")),
-        ("families/base/audit", {"model": "a-0"}, ("audit", "a-0", "--read", "0")),
-        ("families/base/lineage", {}, ("lineage",)),
-    ],
-)
-def test_answers_are_those_of_the_command_line(client, db, path, params, arguments):
-    from deltadex.cli import main
-
-    if arguments[0] not in main.commands:
-        pytest.skip("no such command")
-    expected = without_paths(printed(db, *arguments), db)
-
-    assert get(client, path, **params) == expected
-
-
-def test_the_trace_of_a_model_is_that_of_the_command_line_without_paths(client, db):
-    answer = get(client, "models/a-0/trace")
-    expected = without_paths(printed(db, "trace", "a-0", "--offline"), db)
-
-    assert answer | {"sentence": ""} == expected | {"sentence": ""}
-    assert answer["sentence"] == "a-0: a fine-tune of base"
-    assert client.get(f"{API}/models/nobody/trace").status_code == 404
-
-
-def test_an_explanation_is_that_of_find_similar(client, db):
-    expected = printed(db, "find-similar", "a-0", "-k", "1", "--explain")["explanations"][0]
-
-    assert get(client, "explain", model="a-0", other=expected["model"]) == expected
-
-
-def test_a_model_is_shown_as_show_does_without_its_place(client, db):
-    expected = without_paths(printed(db, "show", "a-0"), db) | {"source": "local"}
-
-    answered = get(client, "models/a-0")
-
-    assert answered.pop("base_raw") in (None, "base")
-    expected.pop("base_raw")
-    assert answered == expected
-
-
-def test_models_and_stats_and_failures_are_those_of_the_command_line(client, db):
-    listed, counted = printed(db, "ls"), printed(db, "stats")
-    failed = printed(db, "failures")["failures"]
-
-    assert [m["model"] for m in get(client, "models")["models"]] == [
-        m["model"] for m in listed["models"]
-    ]
-    assert set(get(client, "models")["models"][0]) == set(listed["models"][0])
-    assert get(client, "stats") == without_paths(counted, db) | {"path": "c.duckdb"}
-    assert [(g["code"], g["status"]) for g in get(client, "failures")["failures"]] == [
-        (g["code"], g["status"]) for g in failed
-    ]
 
 
 def test_pages_filters_and_orders(client):
@@ -180,23 +98,6 @@ def test_a_batch_answers_each_question_or_says_why_not(client, db):
     assert by_vector["neighbours"][0]["cosine"] == pytest.approx(1.0, abs=1e-5)
     assert (unknown["problem"]["status"], unknown["problem"]["code"]) == (404, "unknown-model")
     assert (short["problem"]["status"], short["problem"]["code"]) == (422, "bad-request")
-
-
-def test_an_uploaded_adapter_finds_what_the_command_line_finds(client, db, tmp_path):
-    sent = adapter_files(seed=7)
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    for name, file in sent.values():
-        (folder / name).write_bytes(file.getvalue())
-    expected = without_paths(printed(db, "find-similar", str(folder), "-k", "3"), db)
-
-    answer = client.post(f"{API}/similar/adapter", files=sent, data={"k": "3", "base": "base"})
-
-    assert answer.status_code == 200, answer.text
-    answered = answer.json()
-    assert answered["query"].pop("model") == "uploaded adapter"
-    expected["query"].pop("model")
-    assert answered == expected
 
 
 def test_no_answer_holds_a_path_of_the_machine(client, db):

@@ -151,6 +151,7 @@ def test_polls_do_not_wait_behind_other_requests(db, monkeypatch):
     assert [poll.status_code for poll in polls] == [202] * 50
 
 
+@pytest.mark.slow
 def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
     release = threading.Event()
     with served(db, quick_seconds=0.0) as client:
@@ -189,6 +190,7 @@ def _until(is_so):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):
     with served(db, quick_seconds=0.0) as client, monkeypatch.context() as patched:
         patched.setattr(work, "answer_in", _sleep)

@@ -29,17 +29,12 @@ def assert_problem(answer, status, code):
 @pytest.mark.parametrize(
     ("path", "params"),
     [
-        ("similar", {"model": "a-0", "k": 0}),
         ("similar", {"model": "a-0", "k": 101}),
         ("similar", {"model": "a-0", "k": "many"}),
-        ("similar", {}),
         ("similar", {"model": "x" * 1001}),
         ("similar", {"model": "a\x00"}),
-        ("models", {"limit": 0}),
         ("models", {"limit": 501}),
-        ("models", {"offset": -1}),
         ("models", {"sort": "key"}),
-        ("models", {"status": "gone"}),
         ("models", {"where": "x" * 2001}),
         ("map", {"layout": "globe"}),
         ("evaluation", {"exclude": "dataset"}),
@@ -53,13 +48,9 @@ def test_parameters_have_limits(client, path, params):
     "body",
     [
         {},
-        {"queries": []},
         {"queries": [{"model": "a-0"}] * 33},
         {"queries": [{"model": "a-0", "vector": [1.0]}]},
-        {"queries": [{}]},
-        {"queries": [{"model": "a-0"}], "k": 101},
         {"queries": [{"model": "a-0"}], "path": "/etc/passwd"},
-        [],
         "text",
     ],
 )

@@ -32,18 +32,12 @@ def test_the_answer_is_that_of_the_command_line_without_paths(client, db):
     assert "secret" not in answer.text
 
 
+@pytest.mark.slow
 def test_the_map_places_the_data_sets(client):
     document = client.get(f"{API}/map").json()
 
     assert [one["name"] for one in document["data"]] == ["acme", "b"]
     assert "secret" not in str(document)
-
-
-@pytest.mark.parametrize(
-    ("params", "status"), [({"model": "nobody"}, 404), ({}, 422), ({"model": "near"}, 404)]
-)
-def test_models_that_are_not_there_are_refused(client, params, status):
-    assert client.get(f"{API}/nearest-data", params=params).status_code == status
 
 
 def test_a_family_without_kept_data_says_so(tmp_path):

@@ -27,9 +27,11 @@ def sent(client, content, name="reviews.csv", *, now=False, **fields):
     )
 
 
-def test_a_data_set_is_a_job_that_stops_and_answers_as_the_command(family, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_a_data_set_is_a_job_that_stops_and_leaves_nothing(family, tmp_path, monkeypatch):
     db, reviews = family
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     with served(db) as client:
         begun = sent(client, reviews.read_bytes(), now=True)
         place = f"{API}/jobs/{begun.json()['job']}"
@@ -38,13 +40,21 @@ def test_a_data_set_is_a_job_that_stops_and_answers_as_the_command(family, tmp_p
         last = time.monotonic() + 30
         while (left := list(tmp_path.iterdir())) and time.monotonic() < last:
             time.sleep(0.05)
-        answer = sent(client, reviews.read_bytes(), "../../my reviews.csv", k=3)
-        refused = sent(client, b"text,label\n,\n")
 
     assert (begun.status_code, at_work["ahead"], at_work["status"]) == (202, 0, "computing")
     assert begun.headers["location"] == place
     assert stopped.json()["cancelled"] is True
     assert left == []
+
+
+def test_a_data_set_is_answered_as_the_command_answers(family, tmp_path, monkeypatch):
+    db, reviews = family
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    with served(db) as client:
+        answer = sent(client, reviews.read_bytes(), "../../my reviews.csv", k=3)
+        refused = sent(client, b"text,label\n,\n")
+
     assert answer.status_code == 200, answer.text
     document, expected = answer.json(), printed(db, "find-trained-on", str(reviews), "-k", "3")
     assert document["neighbours"] == [row | {"base": "base"} for row in expected["neighbours"]]

@@ -57,7 +57,9 @@ def gone(pids):
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(db, number):
     with serving(db) as (process, line):
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
