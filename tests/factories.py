@@ -178,9 +178,9 @@ def is_layer_matrix(name, tensor):
     return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
 
 
-def lora_files(base):
+def lora_files(base, *, seed=9):
     """The files of an adapter of every attention matrix, by name; its base is `org/base`."""
-    generator = torch.Generator().manual_seed(9)
+    generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, weight in base.items():
         if ".attention." in name and weight.dim() == 2:

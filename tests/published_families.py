@@ -1,9 +1,12 @@
 """Catalogs of models whose vectors are chosen, and the indexes that are published of them."""
 
+from dataclasses import replace
+
 import numpy as np
+from catalogs import make_indexed, unit
 
 import deltadex as dx
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.records import Recipe
 from deltadex.store import Catalog
 
 BASE = "example/base"
@@ -12,26 +15,14 @@ RECIPE = Recipe(
 )
 
 
-def unit(numbers):
-    numbers = np.asarray(numbers, dtype=np.float32)
-    return numbers / np.linalg.norm(numbers)
-
-
 def vector_of(seed, dim=16):
     return unit(np.random.default_rng(seed).normal(size=dim))
 
 
 def indexed(id, vector, *, base=BASE, recipe=RECIPE, **known):
-    record = ModelRecord(
-        id=id, base=base, signature=id, **{"kind": "adapter", "source": "hub", **known}
-    )
-    return Indexed(
-        model=record,
-        fingerprints=(Fingerprint(recipe=recipe, vector=unit(vector), norm=1.5),),
-        slots=(),
-        bytes_read=0,
-        seconds=0.0,
-    )
+    """A model that has a vector and no slots."""
+    known = {"kind": "adapter", "source": "hub", **known}
+    return replace(make_indexed(id, vector, base=base, recipes=(recipe,), **known), slots=())
 
 
 def fill(path, models, **known):

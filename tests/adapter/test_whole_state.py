@@ -15,7 +15,6 @@ from deltadex.indexer.family import find_member
 WHOLE_STATES = {
     "lora": ("bert", peft.LoraConfig(r=4, lora_alpha=8, target_modules=["query", "output.dense"])),
     "dora": ("bert", peft.LoraConfig(r=4, use_dora=True, target_modules=["query", "value"])),
-    "loha": ("bert", peft.LoHaConfig(r=4, alpha=2, target_modules=["query", "value"])),
     "ia3": ("bert", peft.IA3Config(target_modules=["query"], feedforward_modules=[])),
     "conv1d": ("gpt2", peft.LoraConfig(r=3, lora_alpha=6, target_modules=["c_attn", "c_proj"])),
 }

@@ -113,25 +113,15 @@ def test_without_a_config_an_interleaved_matrix_stays_whole(variant):
 
 HEADS = [
     ("bert", "AutoModelForMaskedLM", "bert."),
-    ("bert", "AutoModelForQuestionAnswering", "bert."),
-    ("roberta", "AutoModelForSequenceClassification", "roberta."),
     ("distilbert", "AutoModelForTokenClassification", "distilbert."),
     ("albert", "AutoModelForMaskedLM", "albert."),
-    ("deberta", "AutoModelForMaskedLM", "deberta."),
-    ("modernbert", "AutoModelForMaskedLM", "model."),
-    ("convbert", "AutoModelForSequenceClassification", "convbert."),
     ("gpt2", "AutoModelForCausalLM", "transformer."),
-    ("gpt_neox", "AutoModelForCausalLM", "gpt_neox."),
-    ("opt", "AutoModelForCausalLM", "model."),
-    ("falcon", "AutoModelForCausalLM", "transformer."),
     ("llama", "AutoModelForSequenceClassification", "model."),
     ("mixtral", "AutoModelForCausalLM", "model."),
     ("t5", "AutoModelForSequenceClassification", "transformer."),
     ("t5", "AutoModelForSeq2SeqLM", ""),
     ("bart", "AutoModelForSeq2SeqLM", "model."),
-    ("whisper", "AutoModelForSpeechSeq2Seq", "model."),
     ("vit", "AutoModelForImageClassification", "vit."),
-    ("dinov2", "AutoModelForImageClassification", "dinov2."),
     ("wav2vec2", "AutoModelForCTC", "wav2vec2."),
 ]
 
@@ -177,13 +167,6 @@ def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(
 
     assert slots(place(bare, None)) == slots(place(full, None))
     assert {p.slot.stack for p in place(bare, None).placements} == {stack}
-
-
-def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix():
-    distilbert = place(saved("distilbert").shapes, None)
-    gpt2 = place({f"transformer.{n}": s for n, s in saved("gpt2").shapes.items()}, None)
-
-    assert (prefixes(distilbert), prefixes(gpt2)) == ({""}, {"transformer."})
 
 
 def shapes_in_memory(model):
@@ -258,16 +241,6 @@ def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
     assert slots(placed, more=True) == slots(place(model.shapes, model.config), more=True)
     assert prefixes(placed) == {prefix}
     assert placed.unread == ()
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=30), st.lists(st.integers(0, 4), max_size=4)))
-def test_no_set_of_names_makes_an_unforeseen_error(shapes):
-    mixed = saved("bert").shapes | {name: tuple(shape) for name, shape in shapes.items()}
-
-    placed = place(mixed, None)
-
-    assert len(placed.placements) >= 12
 
 
 @settings(deadline=None)

@@ -70,17 +70,6 @@ TOYS = {
         published=("| slots | bytes a model | planned | planned / measured |",),
         prints=(r"\| 72 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|",),
     ),
-    "families build": Toy(
-        command=(
-            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
-            *("--base", f"{FOLDER}/base", "--kind", "full", "--kind", "lora", "--kind", "bfloat16"),
-            *("--kind", "merged", "--runs", "1", "--steps", "1", "--workers", "1"),
-        ),
-        prepare=write_texts,
-        page="scores.md",
-        prints=(r"4/4 lora/news-0 \d+ s",),
-        needs=missing("peft"),
-    ),
     "families score": Toy(
         command=(
             *("-m", "benchmarks.families", "score", f"{FOLDER}/out", "--base", f"{FOLDER}/base"),

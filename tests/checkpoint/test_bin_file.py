@@ -17,15 +17,8 @@ from deltadex.indexer.checkpoint import open_local
 WEIGHT = torch.arange(12.0).reshape(3, 4)
 
 
-def from_disk(path):
+def opened(path):
     return open_local(path.parent)
-
-
-def from_memory(path):
-    return open_bin_bytes(path.read_bytes(), path.name)
-
-
-both = pytest.mark.parametrize("opened", [from_disk, from_memory])
 
 
 @pytest.fixture
@@ -43,23 +36,19 @@ def rewrite(path, edit=lambda _, data: data, compression=zipfile.ZIP_STORED):
                 new.writestr(name, data)
 
 
-@both
-@pytest.mark.parametrize(
-    "clock", [0.0, 315_000_000.0, 4_400_000_000.0], ids=["1970", "1979", "2109"]
-)
-def test_the_time_of_reading_does_not_matter(path, opened, clock, monkeypatch):
+@pytest.mark.parametrize("clock", [0.0, 4_400_000_000.0], ids=["1970", "2109"])
+def test_the_time_of_reading_does_not_matter(path, clock, monkeypatch):
     torch.save({"w": WEIGHT}, path)
     monkeypatch.setattr(time, "time", lambda: clock)
 
     assert torch.equal(opened(path).read("w"), WEIGHT)
 
 
-@both
 @pytest.mark.parametrize(
     "dtype",
     [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool],
 )
-def test_tensors_come_back_as_they_were_saved(path, opened, dtype):
+def test_tensors_come_back_as_they_were_saved(path, dtype):
     torch.save({"w": WEIGHT.to(dtype), "scalar": torch.ones((), dtype=dtype)}, path)
 
     checkpoint = opened(path)
@@ -71,8 +60,7 @@ def test_tensors_come_back_as_they_were_saved(path, opened, dtype):
     assert checkpoint.tensors["w"].stop == 12 * dtype.itemsize
 
 
-@both
-def test_views_strides_sharing_and_parameters_are_resolved(path, opened):
+def test_views_strides_sharing_and_parameters_are_resolved(path):
     rows = torch.arange(20.0).reshape(5, 4)
     saved = {
         "whole": rows,
@@ -95,9 +83,8 @@ def test_views_strides_sharing_and_parameters_are_resolved(path, opened):
     assert torch.equal(checkpoint.read("whole"), rows)
 
 
-@both
 @pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
-def test_a_state_dict_may_lie_down_to_three_levels_deep(path, opened, keys):
+def test_a_state_dict_may_lie_down_to_three_levels_deep(path, keys):
     torch.save(nest({"w": WEIGHT}, keys), path)
 
     checkpoint = opened(path)
@@ -110,16 +97,14 @@ ELSEWHERE = {".".join(keys): nest({"w": WEIGHT}, keys) for keys in TOO_DEEP}
 UNNAMED = {"a number": {"a": 1}, "bare tensor": WEIGHT, "list": [WEIGHT], "no names": {0: WEIGHT}}
 
 
-@both
 @pytest.mark.parametrize("case", ["nothing", *ELSEWHERE, *UNNAMED])
-def test_anything_but_named_tensors_in_their_place_is_refused(path, opened, case):
+def test_anything_but_named_tensors_in_their_place_is_refused(path, case):
     torch.save((ELSEWHERE | UNNAMED).get(case, {}), path)
 
     with pytest.raises(ModelError, match=r"no-weights: pytorch_model\.bin: no tensors by name"):
         opened(path)
 
 
-@both
 @pytest.mark.parametrize(
     "content",
     [
@@ -130,19 +115,16 @@ def test_anything_but_named_tensors_in_their_place_is_refused(path, opened, case
         {"w": WEIGHT, "step": 7, "name": "x", 3: WEIGHT},
     ],
 )
-def test_what_lies_beside_the_state_dict_or_is_no_tensor_is_no_weight(path, opened, content):
+def test_what_lies_beside_the_state_dict_or_is_no_tensor_is_no_weight(path, content):
     torch.save(content, path)
 
     assert list(opened(path).tensors) == ["w"]
 
 
-@both
 @pytest.mark.parametrize(
     "edit", [lambda _, d: d, lambda n, d: b"big" if n.endswith("/byteorder") else d]
 )
-def test_an_archive_without_alignment_and_a_big_endian_one_are_read_as_torch_reads_them(
-    path, opened, edit
-):
+def test_an_archive_without_alignment_and_a_big_endian_one_are_read_as_torch_reads_them(path, edit):
     torch.save({"w": WEIGHT, "half": WEIGHT.half().T}, path)
     rewrite(path, edit)
     expected = torch.load(path, weights_only=True)
@@ -153,21 +135,8 @@ def test_an_archive_without_alignment_and_a_big_endian_one_are_read_as_torch_rea
     assert torch.equal(checkpoint.read("half"), expected["half"])
 
 
-@both
-def test_a_small_part_of_a_large_storage_is_read_alone(path, opened):
-    whole = torch.arange(2**16, dtype=torch.float32)
-    torch.save({f"part.{i}": whole[i : i + 4] for i in range(0, 2**16, 2**12)}, path)
-
-    checkpoint = opened(path)
-
-    part = checkpoint.read("part.8192")
-    assert part.tolist() == [8192.0, 8193.0, 8194.0, 8195.0]
-    assert opened is from_memory or part.untyped_storage().nbytes() == 16
-
-
-@both
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path, opened):
+def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path):
     torch.save({"w": WEIGHT}, path, pickle_protocol=3)
     assert torch.equal(opened(path).read("w"), WEIGHT)
 
@@ -177,8 +146,7 @@ def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path, opened):
         opened(path)
 
 
-@both
-def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(path, opened):
+def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(path):
     torch.save({"w": torch.zeros(100, 100)}, path)
     rewrite(path, compression=zipfile.ZIP_DEFLATED)
 
@@ -186,8 +154,7 @@ def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(path,
         opened(path)
 
 
-@both
-def test_a_torch_that_does_not_note_places_is_named(path, opened, monkeypatch):
+def test_a_torch_that_does_not_note_places_is_named(path, monkeypatch):
     torch.save({"w": WEIGHT}, path)
     monkeypatch.setattr(torch, "load", lambda *_, **__: {"w": torch.empty(3, 4, device="meta")})
 
@@ -195,8 +162,7 @@ def test_a_torch_that_does_not_note_places_is_named(path, opened, monkeypatch):
         opened(path)
 
 
-@both
-def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(path, opened, monkeypatch):
+def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(path, monkeypatch):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.save({"w": WEIGHT, "turned": WEIGHT.T}, path)
@@ -220,9 +186,8 @@ DAMAGE = {
 }
 
 
-@both
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_archive_is_refused_in_one_short_line(path, opened, case):
+def test_a_damaged_archive_is_refused_in_one_short_line(path, case):
     edit, code = DAMAGE[case]
     torch.save({"w": WEIGHT}, path)
     rewrite(path, edit)
@@ -251,9 +216,8 @@ OTHER_FILES = {
 }
 
 
-@both
 @pytest.mark.parametrize("case", OTHER_FILES)
-def test_a_cut_file_and_files_of_other_forms_are_refused(path, opened, case):
+def test_a_cut_file_and_files_of_other_forms_are_refused(path, case):
     change, reason = OTHER_FILES[case]
     torch.save({"w": WEIGHT}, path)
     path.write_bytes(change(path.read_bytes()))
@@ -262,7 +226,6 @@ def test_a_cut_file_and_files_of_other_forms_are_refused(path, opened, case):
         opened(path)
 
 
-@both
 @pytest.mark.parametrize(
     ("tensor", "dtype"),
     [
@@ -273,7 +236,7 @@ def test_a_cut_file_and_files_of_other_forms_are_refused(path, opened, case):
     ],
     ids=["complex", "float8", "sparse", "meta"],
 )
-def test_other_types_are_listed_and_refused_when_read(path, opened, tensor, dtype):
+def test_other_types_are_listed_and_refused_when_read(path, tensor, dtype):
     torch.save({"odd": tensor, "w": WEIGHT}, path)
 
     checkpoint = opened(path)
@@ -284,19 +247,11 @@ def test_other_types_are_listed_and_refused_when_read(path, opened, tensor, dtyp
         checkpoint.read("odd")
 
 
-@both
-def test_four_bytes_declared_as_a_terabyte_are_refused_when_read(path, opened):
-    torch.save({"w": torch.zeros(1).expand(500_000, 500_000)}, path)
-
-    with pytest.raises(ModelError, match=r"bad-offsets: .*'w' repeats 4 stored bytes"):
-        opened(path).read("w")
-
-
 def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path):
     make_checkpoint(path.parent, {"a": WEIGHT, "b": WEIGHT + 1}, form="bin")
     size = path.stat().st_size
 
-    mapped, loaded = from_disk(path), from_memory(path)
+    mapped, loaded = opened(path), open_bin_bytes(path.read_bytes(), path.name)
     before = mapped.bytes_read
     mapped.read("a")
     loaded.read("a")
@@ -349,7 +304,6 @@ def malicious_forms(path):
     return forms
 
 
-@both
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
@@ -358,7 +312,7 @@ def malicious_forms(path):
         ("pickle", "legacy-pickle"),
     ],
 )
-def test_a_malicious_pickle_does_not_run(path, opened, form, reason, malicious_forms, monkeypatch):
+def test_a_malicious_pickle_does_not_run(path, form, reason, malicious_forms, monkeypatch):
     monkeypatch.delenv(MARKER, raising=False)
     path.write_bytes(malicious_forms[form])
 
@@ -371,8 +325,7 @@ def test_a_malicious_pickle_does_not_run(path, opened, form, reason, malicious_f
         assert os.environ.pop(MARKER) == "ran"
 
 
-@both
-def test_a_whole_module_is_refused_by_its_class_and_a_torchscript_program_too(path, opened):
+def test_a_whole_module_is_refused_by_its_class_and_a_torchscript_program_too(path):
     torch.save(torch.nn.Linear(2, 2), path)
     with pytest.raises(ModelError, match=r"unsafe-pickle: .*torch\.nn\.modules\.linear\.Linear"):
         opened(path)

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from memory_bytes import MemoryBytes
 
 from deltadex.errors import ModelError
@@ -89,37 +87,12 @@ def test_rows_are_those_that_torch_loads(tmp_path, kind):
         assert_rows(checkpoint, data, blocks)
 
 
-@pytest.mark.parametrize("kind", ["plain", "every other row", "transposed", "stacked"])
-def test_a_big_endian_archive_gives_its_rows(kind):
-    data = saved(KINDS[kind]())
-    data = written_again(data, lambda n, d: b"big" if n.endswith("/byteorder") else d)
-
-    assert_rows(remote(data)[0], data, some_blocks(data))
-
-
-class Unseekable(io.RawIOBase):
-    """A stream to write to, where a zip writer cannot go back to put sizes in front."""
-
-    def __init__(self):
-        self.data = b""
-
-    def writable(self):
-        return True
-
-    def write(self, part):
-        self.data += bytes(part)
-        return len(part)
-
-    def getvalue(self):
-        return self.data
-
-
-def written_again(data, edit=lambda _, d: d, *, file=None, padding=b""):
-    """As Python's zipfile writes it: without alignment, with descriptors only in a stream.
+def written_again(data, edit=lambda _, d: d, *, padding=b""):
+    """As Python's zipfile writes it: without alignment and without descriptors.
 
     The padding belongs to nothing, between an entry's content and the next entry.
     """
-    old, file = zipfile.ZipFile(io.BytesIO(data)), file or io.BytesIO()
+    old, file = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
     with zipfile.ZipFile(file, "w") as new:
         for name in old.namelist():
             new.writestr(name, edit(name, old.read(name)))
@@ -131,7 +104,9 @@ def written_again(data, edit=lambda _, d: d, *, file=None, padding=b""):
 ARCHIVES = {
     "torch's own": lambda data: data,
     "without descriptors": lambda data: written_again(data),
-    "streamed": lambda data: written_again(data, file=Unseekable()),
+    "big-endian": lambda data: written_again(
+        data, lambda n, d: b"big" if n.endswith("/byteorder") else d
+    ),
     "descriptors of nothing": lambda data: data.replace(b"PK\x07\x08", b"PK\x07\x09"),
     "padded": lambda data: written_again(data, padding=b"?" * 37),
 }
@@ -139,7 +114,7 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_where_content_begins_is_read_not_guessed(tmp_path, archive):
-    data = ARCHIVES[archive](saved({"a": TABLE, "b": TABLE + 1, "c": TABLE + 2}))
+    data = ARCHIVES[archive](saved({"a": TABLE, "b": TABLE + 1, "c": TABLE.T}))
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     single = [RowBlock("a", 58, 60), RowBlock("b", 0, 2), RowBlock("c", 30, 31)]
 
@@ -167,20 +142,6 @@ def test_of_a_remote_file_the_rows_and_little_else_are_read():
     # the last rows of one tensor and the first of the next are one range
     assert len(source.ranges) - opening == len(blocks) / 2
     assert sum(stop - start for start, stop in source.ranges[:opening]) < 12_000
-
-
-def test_rows_between_others_cost_a_header_more():
-    data = saved(LARGE)
-    checkpoint, source = remote(data)
-    opening = len(source.ranges)
-
-    assert_rows(
-        checkpoint, data, [RowBlock("layer.3.q", 100, 108), RowBlock("layer.3.q", 200, 204)]
-    )
-
-    header, *rows = source.ranges[opening:]
-    assert header[1] - header[0] == 30
-    assert [stop - start for start, stop in rows] == [8 * 4096, 4 * 4096]
 
 
 def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path):
@@ -221,17 +182,6 @@ def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is():
     assert len(list(checkpoint.stream_rows([RowBlock("turned", 0, 2)]))) == 1
 
 
-def test_an_archive_without_checksums_is_not_said_to_have_been_left_unverified():
-    data = saved({"a": TABLE})
-    for crc in {info.CRC for info in zipfile.ZipFile(io.BytesIO(data)).infolist()}:
-        data = data.replace(struct.pack("<L", crc), b"\0\0\0\0")
-    checkpoint, _ = remote(data)
-
-    assert_rows(checkpoint, data, [RowBlock("a", 55, 60)])
-
-    assert checkpoint.verify() is None
-
-
 def test_what_cannot_be_read_is_refused_by_rows_as_it_is_whole():
     data = saved(
         {"odd": torch.ones(4, 4, dtype=torch.complex64), "far": torch.zeros(1).expand(9, 40)}
@@ -253,25 +203,3 @@ def test_a_damaged_local_header_is_refused(damage):
 
     with pytest.raises(ModelError, match=r"bad-header|bad-offsets"):
         list(checkpoint.stream_rows([RowBlock("a", 0, 2)]))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.data())
-def test_any_strided_view_gives_its_rows(tmp_path, data):
-    rows, columns = (data.draw(st.integers(1, 9)) for _ in range(2))
-    steps = data.draw(st.tuples(st.integers(0, 30), st.integers(0, 12)))
-    offset = data.draw(st.integers(0, 20))
-    length = offset + (rows - 1) * steps[0] + (columns - 1) * steps[1] + 1
-    dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float64]))
-    storage = torch.arange(length, dtype=torch.float32).to(dtype)
-    view = storage.as_strided((rows, columns), steps, offset)
-    if rows * columns > length:
-        return
-    archive = saved({"w": view})
-    (tmp_path / "pytorch_model.bin").write_bytes(archive)
-    start = data.draw(st.integers(0, rows - 1))
-    blocks = [RowBlock("w", start, data.draw(st.integers(start + 1, rows)))]
-
-    for checkpoint in (open_local(tmp_path), remote(archive)[0]):
-        for block, read in checkpoint.stream_rows(blocks):
-            assert torch.equal(read, view[block.start : block.stop])

@@ -182,30 +182,28 @@ DECLARED = {
 }
 
 
-@pytest.mark.parametrize("scheme", DECLARED)
-def test_models_in_eight_bits_are_indexed_beside_their_originals(tmp_path, scheme):
+def test_models_in_eight_bits_are_indexed_beside_their_originals(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, width=64)
     config = json.loads((tmp_path / "base" / "config.json").read_text())
-    quantised = config | {"quantization_config": DECLARED[scheme]}
     models = tmp_path / "models"
-    for seed in range(3):
+    for seed, (scheme, declared) in enumerate(DECLARED.items()):
         tuned = finetune(base, seed=seed, scale=0.2)
-        make_checkpoint(models / f"m{seed}", tuned, config=config)
-        make_checkpoint(models / f"q{seed}", in_eight_bits(tuned, scheme), config=quantised)
-    make_checkpoint(models / "copy", in_eight_bits(base, scheme), config=quantised)
+        make_checkpoint(models / f"{scheme}-original", tuned, config=config)
+        for name, tensors in ((scheme, tuned), (f"{scheme}-copy", base)):
+            quantised = config | {"quantization_config": declared}
+            make_checkpoint(models / name, in_eight_bits(tensors, scheme), config=quantised)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(tmp_path / "base"), models).to_json()
-        near = {
-            f"q{seed}": db.find_similar(f"q{seed}", k=1).to_json()["neighbours"][0]["model"]
-            for seed in range(3)
-        }
-        shown = db.show("q0").to_json()
+        near = [db.find_similar(s, k=1).to_json()["neighbours"][0]["model"] for s in DECLARED]
+        shown = [db.show(scheme).to_json() for scheme in DECLARED]
 
+    refused = report["failed"] + report["skipped_models"]
     assert report["indexed"] == 6
-    assert [(row["model"], row["code"]) for row in report["failed"] + report["skipped_models"]] == [
-        ("copy", "no-update")
-    ]
-    assert near == {f"q{seed}": f"m{seed}" for seed in range(3)}
-    assert any("dequantised from" in note for note in shown["notes"])
-    assert all(slot["noise_floor"] > 0 for slot in shown["slots"])
+    assert {row["model"]: row["code"] for row in refused} == {
+        f"{scheme}-copy": "no-update" for scheme in DECLARED
+    }
+    assert near == [f"{scheme}-original" for scheme in DECLARED]
+    for model in shown:
+        assert any("dequantised from" in note for note in model["notes"])
+        assert all(slot["noise_floor"] > 0 for slot in model["slots"])

@@ -58,7 +58,7 @@ def test_a_file_is_read_as_transformers_reads_it(name, tmp_path):
     assert all(torch.equal(checkpoint.read(n), theirs[n]) for n in checkpoint.tensors)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
     make_model(name).save_pretrained(tmp_path / "base")
     base = make_model(name).state_dict()

@@ -123,16 +123,6 @@ def test_anything_else_is_a_bad_config_in_one_line(tmp_path, case):
     assert from_file.value.reason.isprintable()
 
 
-@given(st.binary(max_size=40))
-def test_random_bytes_give_an_object_or_a_model_error(junk):
-    for source in (junk, b'{"a": ' + junk + b"}"):
-        try:
-            value = read_json(source)
-        except ModelError as err:
-            value = {"code": err.code}
-        assert isinstance(value, dict)
-
-
 def test_what_is_missing_and_a_folder_for_a_file_are_unreadable(tmp_path):
     (tmp_path / "adapter_config.json").mkdir()
 

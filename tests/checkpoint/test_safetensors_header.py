@@ -87,14 +87,6 @@ def test_floats_are_read_bit_for_bit(spelling):
     assert torch.equal(tensor.view(torch.uint8), bits)
 
 
-def test_refs_come_in_the_order_of_the_file_whatever_the_headers_order():
-    header = {"b": entry(2, 3), "__metadata__": {"a": "x"}, "c": entry(3, 3), "a": entry(0, 2)}
-
-    refs = parse(file_bytes(header, b"\0\0\0"))
-
-    assert [ref.name for ref in refs] == ["a", "b", "c"]
-
-
 GOOD = entry(0, 4)
 
 
@@ -200,12 +192,6 @@ def test_the_largest_header_is_taken_and_one_byte_more_and_a_cut_one_are_not():
         header_length(struct.pack("<Q", MAX_HEADER + 1), file="f", file_size=size)
     with pytest.raises(ModelError, match="truncated"):
         parse_header(file[:20], file="f", file_size=len(file))
-
-
-@given(st.binary(max_size=200))
-def test_random_bytes_raise_only_model_errors(junk):
-    code_of(junk)
-    code_of(file_bytes(junk))
 
 
 @st.composite

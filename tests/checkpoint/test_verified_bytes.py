@@ -117,11 +117,8 @@ def test_what_a_reader_does_to_its_bytes_does_not_change_the_hash():
     assert source.verify() == "sha256"
 
 
-@pytest.mark.parametrize(
-    "change", [lambda c: c[:-1] + b"?", lambda c: b"?" + c[1:]], ids=["last", "first"]
-)
-def test_another_file_of_the_same_size_is_refused(change):
-    listed = hashlib.sha256(change(CONTENT)).hexdigest()
+def test_another_file_of_the_same_size_is_refused():
+    listed = hashlib.sha256(CONTENT[:-1] + b"?").hexdigest()
 
     with pytest.raises(ModelError, match=r"^checksum-mismatch: model\.safetensors: SHA-256 "):
         VerifiedBytes(Line(), listed).verify()

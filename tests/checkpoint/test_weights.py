@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from factories import make_bert, make_checkpoint, write_weights
+from factories import make_checkpoint, write_weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
-    Checkpoint,
     ModelFolder,
     TensorRef,
     decode,
@@ -36,15 +35,6 @@ def assert_same(got, expected):
     for name, tensor in expected.items():
         assert got[name].dtype == tensor.dtype
         assert torch.equal(got[name], tensor)
-
-
-def test_what_transformers_saved_is_read_as_safetensors_reads_it(tmp_path):
-    make_bert(tmp_path, seed=0, dtype=torch.bfloat16)
-
-    checkpoint = open_local(tmp_path)
-
-    assert isinstance(checkpoint, Checkpoint)
-    assert_same(read_all(checkpoint), load_file(tmp_path / "model.safetensors"))
 
 
 def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
@@ -183,23 +173,6 @@ def test_what_is_no_file_or_an_empty_one_is_said(tmp_path, name, make, said):
         open_local(tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_what_peft_saved_is_read_in_both_forms(tmp_path):
-    import peft
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(vocab_size=64, hidden_size=24, num_hidden_layers=1)
-    model = peft.get_peft_model(BertModel(config), peft.LoraConfig(r=2, target_modules=["query"]))
-    model.save_pretrained(tmp_path / "safe")
-    expected = load_file(tmp_path / "safe/adapter_model.safetensors")
-    (tmp_path / "bin").mkdir()
-    torch.save(expected, tmp_path / "bin/adapter_model.bin")
-
-    assert len(expected) == 2
-    assert_same(read_all(open_adapter_weights(tmp_path / "safe")), expected)
-    assert_same(read_all(open_adapter_weights(tmp_path / "bin")), expected)
-
-
 def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_is_read(tmp_path):
     write_weights(tmp_path / "model.safetensors", ONES)
     with pytest.raises(ModelError, match=r"no-weights: .*adapter_model\.safetensors or"):
@@ -300,16 +273,6 @@ def test_a_damaged_shard_closes_the_others(tmp_path):
         open_local(tmp_path)
 
     assert len(list(DESCRIPTORS.iterdir())) == descriptors
-
-
-def test_decode_shares_the_memory_of_a_fitting_buffer():
-    ref = TensorRef(name="a", dtype="F32", shape=(2,), file="f", start=0, stop=8)
-    buffer = bytearray(8)
-
-    tensor = decode(memoryview(buffer), ref)
-    buffer[:4] = struct.pack("<f", 5.0)
-
-    assert tensor.tolist() == [5.0, 0.0]
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])

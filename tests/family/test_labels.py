@@ -1,7 +1,7 @@
 """What labels.csv and a card say: datasets, runs, and the parents of a merge."""
 
 import pytest
-from factories import make_family
+from model_folders import make_models
 
 from deltadex.errors import ModelError, SourceError
 from deltadex.indexer import family as family_sources
@@ -181,7 +181,7 @@ CARD = "---\nbase_model:\n- x/one\n- y/two\n- x/one\n---\nA merge.\n"
 
 @pytest.fixture
 def merge(tmp_path):
-    folder = make_family(tmp_path) / "a-0"
+    folder = make_models(tmp_path) / "a-0"
     (folder / "README.md").write_text(CARD)
     return folder
 

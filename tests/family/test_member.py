@@ -3,13 +3,10 @@
 import os
 
 import pytest
-from factories import make_family
-from hypothesis import given
-from hypothesis import strategies as st
+from model_folders import make_models
 
 from deltadex.errors import ModelError, RequestError, SourceError
 from deltadex.indexer.family import (
-    EXCLUSIONS,
     Member,
     Selection,
     find_member,
@@ -135,14 +132,6 @@ def test_an_exclusion_leaves_out_what_its_name_says(exclusion, left_out):
     )
 
 
-def test_every_exclusion_is_an_option_of_the_command():
-    from deltadex.cli import main
-
-    for command in ("index", "plan"):
-        (option,) = [p for p in main.commands[command].params if "--exclude" in p.opts]
-        assert tuple(option.type.choices) == EXCLUSIONS
-
-
 def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
     tagged = hub_member("model.safetensors", tags=["base_model:merge:x/y", "base_model:x/y"])
     listed = hub_member("model.safetensors", cardData={"base_model": ["x/one", "y/two"]})
@@ -172,7 +161,7 @@ def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept(dow
 
 
 def test_local_members_are_selected_by_their_files(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.Q4_K_M.gguf")
     (models / "a-0" / "config.json").unlink()
 
@@ -180,13 +169,6 @@ def test_local_members_are_selected_by_their_files(tmp_path):
 
     assert [kind_of(member) for member in members] == ["quantized", "full", "full", "full"]
     assert len(list(Selection(exclude=("gguf",)).chosen(members))) == 3
-
-
-@given(st.sets(st.sampled_from(EXCLUSIONS)), st.sampled_from(sorted(FILES)))
-def test_exclusions_together_leave_out_what_any_of_them_does(exclude, name):
-    member = hub_member(FILES[name][0])
-
-    assert keeps(member, *exclude) == all(keeps(member, one) for one in exclude)
 
 
 def test_what_is_no_exclusion_and_what_only_the_hub_knows_is_refused():
@@ -198,18 +180,8 @@ def test_what_is_no_exclusion_and_what_only_the_hub_knows_is_refused():
         Selection(min_downloads=3).require_hub(is_hub=False)
 
 
-def test_a_folder_that_is_gone_has_no_known_files(tmp_path):
-    gone = Member(
-        record=ModelRecord(id="a", base="b"),
-        folder=tmp_path / "gone",
-        refusal=ModelError("not-found", "gone"),
-    )
-
-    assert format_of(gone) == "unknown"
-
-
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "a-0").rename(models / "deep")
     (models / "deep").rename(tmp_path / "x")
     (models / "one" / "two").mkdir(parents=True)
@@ -223,7 +195,7 @@ def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
 
 
 def test_a_folder_that_is_a_model_is_one_and_a_list_names_paths_beside_it(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "list.txt").write_text("# a comment\na-0\n\nb-1  # and another\n./nothing\n")
 
     (alone,) = folder_members(models / "a-0", "b", leave_out=None)
@@ -238,7 +210,7 @@ def test_a_folder_that_is_a_model_is_one_and_a_list_names_paths_beside_it(tmp_pa
 
 
 def test_checkpoints_of_a_run_share_it(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     for step in ("checkpoint-10", "checkpoint-20"):
         (models / "a-0" / step).mkdir()
         for name in ("config.json", "model.safetensors"):
@@ -258,7 +230,7 @@ def walked(folder, caplog):
 
 
 def test_links_to_folders_inside_the_given_one_are_followed_once(tmp_path, caplog):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     store = models / ".store"
     store.mkdir()
     for name in ("a-0", "a-1"):
@@ -278,7 +250,7 @@ def test_links_to_folders_inside_the_given_one_are_followed_once(tmp_path, caplo
 
 
 def test_links_out_of_the_given_folder_are_named_and_not_followed(tmp_path, caplog):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "a-0").rename(tmp_path / "elsewhere")
     (models / "imdb").symlink_to(tmp_path / "elsewhere")
     (models / "up").symlink_to(tmp_path)
@@ -292,7 +264,7 @@ def test_links_out_of_the_given_folder_are_named_and_not_followed(tmp_path, capl
 
 
 def test_a_link_that_leads_out_later_is_not_followed(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / ".store").mkdir()
     (models / "a-0").rename(models / ".store" / "a-0")
     (models / "imdb").symlink_to(".store/a-0")
@@ -306,7 +278,7 @@ def test_a_link_that_leads_out_later_is_not_followed(tmp_path):
 
 
 def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
-    models = make_family(tmp_path, pairs=("a",), runs=6)
+    models = make_models(tmp_path, *(f"a-{run}" for run in range(6)))
     for number in range(5):
         (models / f"a-{number}").rename(models / f".a-{number}")
     (models / "__pycache__").mkdir()
@@ -326,7 +298,7 @@ FOREIGN = ["pytorch_lora_weights.safetensors", "lora.npz", "lora_rank8.safetenso
 
 
 def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "styles").mkdir()
     for file in FOREIGN:
         (models / "styles" / file).write_bytes(b"\0" * 16)
@@ -359,7 +331,7 @@ def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root lists every folder")
 def test_a_folder_that_cannot_be_listed_is_said(tmp_path, caplog):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "a-0").chmod(0)
 
     found, said = walked(models, caplog)
@@ -370,7 +342,7 @@ def test_a_folder_that_cannot_be_listed_is_said(tmp_path, caplog):
 
 @pytest.mark.parametrize("name", ["new\nline", "trailing\n", "esc\x1b[31m", "b\udcff", " "])
 def test_a_model_is_found_whatever_characters_its_folder_has(tmp_path, name, caplog):
-    models = make_family(tmp_path)
+    models = make_models(tmp_path)
     (models / "a-0").rename(models / name)
     (models / "linked").mkdir()
     (models / "linked" / name).symlink_to(models.parent / "base")

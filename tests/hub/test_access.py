@@ -29,7 +29,9 @@ def codes(result):
     return {row["model"]: row["code"] for row in json.loads(result.stdout)["failed"]}
 
 
-@pytest.mark.parametrize("elsewhere", [(), ("--parts", "parts")], ids=["catalog", "parts"])
+@pytest.mark.parametrize(
+    "elsewhere", [(), pytest.param(("--parts", "parts"), marks=pytest.mark.slow)]
+)
 def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_with_a_token(
     family, anonymous, tmp_path, elsewhere
 ):

@@ -12,7 +12,7 @@ from hub_standin import Fault
 from huggingface_hub import HfApi
 from safetensors.torch import save
 
-from deltadex.errors import BaseError, ModelError
+from deltadex.errors import ModelError
 from deltadex.indexer.base import Base
 from deltadex.indexer.hub import HubWeights, describe, run_session
 from deltadex.indexer.hub.session import HubClient, Patience, hub_client
@@ -110,11 +110,6 @@ def test_the_environment_alone_directs_a_process(hub, tmp_path):
     assert all("authorization" in r.headers for r in hub.requests("hub"))
     assert not any("authorization" in r.headers for r in hub.requests("cdn"))
     assert not (tmp_path / "home" / "hub").exists()
-
-
-def test_a_private_or_missing_base_names_the_token(hub, session):
-    with pytest.raises(BaseError, match=r"base org/nothing: private-or-missing: .*set HF_TOKEN"):
-        Base(name="org/nothing", session=session).weights()
 
 
 def test_stopping_one_run_stops_no_other():

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
-from fault_family import MEMBERS, family_hub, run
+from fault_family import MEMBERS, run
 from hub_standin import Fault
 
 from deltadex.store import Catalog
@@ -14,9 +15,12 @@ CARD = b"---\ndatasets: [imdb]\n---\n# A model\n"
 
 
 @pytest.fixture
-def hub(tmp_path):
-    with family_hub(tmp_path / "family") as hub:
-        yield hub
+def hub(family, monkeypatch):
+    """The family, whose repositories are after the test as they were before."""
+    monkeypatch.setattr(
+        family, "repos", {id: replace(repo, earlier={}) for id, repo in family.repos.items()}
+    )
+    return family
 
 
 def weight_bytes(hub):

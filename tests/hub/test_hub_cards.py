@@ -98,11 +98,10 @@ def test_a_sentence_counts_more_than_a_models_name(family):
     ("fault", "requests"),
     [
         ({"kind": "status", "status": 404, "nth": 0}, 1),
-        ({"kind": "status", "status": 503, "nth": 0}, 2),
         ({"kind": "endless", "nth": 0}, 1),
         ({"kind": "stall", "nth": 0}, 2),
     ],
-    ids=["missing", "busy", "endless", "stall"],
+    ids=["missing", "endless", "stall"],
 )
 def test_a_card_that_cannot_be_fetched_costs_only_its_label(family, full, fault, requests):
     family.faults.append(Fault(path="/README.md", where="hub", **fault))  # type: ignore[arg-type]

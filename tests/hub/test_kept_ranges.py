@@ -207,22 +207,6 @@ def test_whole_reads_neither_use_nor_keep_ranges(family, folder, tmp_path):
     assert whole.vectors == by_rows.vectors == again.vectors
 
 
-def test_damaged_ranges_are_fetched_again(family, folder, tmp_path):
-    first = index(family, tmp_path / "1")
-    for path in kept(folder)[::2]:
-        content = bytearray(path.read_bytes())
-        content[-1] ^= 1
-        path.write_bytes(content)
-
-    second = index(family, tmp_path / "2")
-    fetched = base_bytes(family)
-    third = index(family, tmp_path / "3")
-
-    assert fetched > 0
-    assert base_bytes(family) == 0
-    assert first.vectors == second.vectors == third.vectors
-
-
 def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
     family.faults += [Fault(path=base_file(family), kind="flip", nth=1, after=9)]
     first = index(family, tmp_path / "1")
@@ -234,13 +218,11 @@ def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
     assert second.codes == {"org/full": "indexed"}
 
 
-@pytest.mark.parametrize("which", ["header", "rows"])
-def test_kept_ranges_that_make_no_base_are_forgotten(family, folder, tmp_path, which):
+def test_kept_ranges_that_make_no_base_are_forgotten(family, folder, tmp_path):
     first = index(family, tmp_path / "1")
     for path in kept(folder):
         content = path.read_bytes()[len(b"deltadex range 1\n") + 32 :]
-        is_header = content[8:9] == b"{"
-        if is_header == (which == "header"):
+        if content[8:9] != b"{":  # a header's
             # as if the range had had this content when it was kept
             content = b"\xff" * len(content)
             digest = hashlib.sha256(path.stem.encode() + content).digest()

@@ -1,18 +1,16 @@
 """Of a model on the Hub `trace` reads little, and answers as for its folder."""
 
-import json
-
 import pytest
 import torch
+from factories import make_checkpoint
 from fault_family import impatient_session
 from hub_standin import StandInHub
-from safetensors.torch import save
 
 import deltadex as dx
 from deltadex.errors import UnknownModel
 from deltadex.indexer.hub.session import Patience, default_session
 
-LAYERS, WIDTH = 6, 384
+LAYERS, WIDTH = 6, 256
 SIDES = {
     "self_attn.q_proj": (WIDTH, WIDTH),
     "self_attn.k_proj": (WIDTH // 4, WIDTH),
@@ -48,19 +46,10 @@ def tuned(tensors, share=0.05):
     }
 
 
-def repository(tensors, shards=1):
+def repository(folder, tensors, shards=1):
     """The files of a model, in so many shards."""
-    files = {"config.json": json.dumps(CONFIG).encode()}
-    if shards == 1:
-        return files | {"model.safetensors": save(tensors)}
-    weight_map = {}
-    for number in range(shards):
-        file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-        dealt = {name: tensors[name] for name in list(tensors)[number::shards]}
-        files[file] = save(dealt)
-        weight_map |= dict.fromkeys(dealt, file)
-    files["model.safetensors.index.json"] = json.dumps({"weight_map": weight_map}).encode()
-    return files
+    made = make_checkpoint(folder, tensors, shards=shards, config=CONFIG)
+    return {path.name: path.read_bytes() for path in made.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +64,9 @@ def hub(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
     with StandInHub() as hub, impatient_session(hub, cache):
         default_session().patience = Patience()  # several requests at once, on a busy machine
-        hub.add("org/base", repository(base))
-        hub.add("org/tuned", repository(tuned(base), 3), parents=["org/base"])
-        hub.add("org/moved", repository(moved), parents=["org/other"])
+        hub.add("org/base", repository(cache / "base", base))
+        hub.add("org/tuned", repository(cache / "tuned", tuned(base), 3), parents=["org/base"])
+        hub.add("org/moved", repository(cache / "moved", moved), parents=["org/other"])
         hub.add("org/adapter", {"adapter_config.json": b"{}"}, parents=["org/base"])
         yield hub
 

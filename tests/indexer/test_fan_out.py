@@ -70,15 +70,14 @@ def member(id, *, kind="adapter", refused=False):
     return Member(record=ModelRecord(id=id, base="b", kind=kind), refusal=refusal)
 
 
-@given(st.text(min_size=1), st.integers(1, 50))
-def test_every_model_is_in_one_share(id, of):
-    assert sum(len(share_of([member(id)], f"{n}/{of}")) for n in range(1, of + 1)) == 1
-
-
-def test_shares_are_about_equal():
+def test_every_model_is_in_one_share_and_shares_are_about_equal():
     members = [member(f"org/model-{i}") for i in range(4000)]
-    sizes = [len(share_of(members, f" {n}/4 ")) for n in range(1, 5)]
+    shares = [share_of(members, f" {n}/4 ") for n in range(1, 5)]
+    sizes = [len(share) for share in shares]
 
+    assert sorted(m.record.id for share in shares for m in share) == sorted(
+        m.record.id for m in members
+    )
     assert max(sizes) < 1.15 * min(sizes)
 
 
@@ -200,9 +199,8 @@ def in_process(monkeypatch):
 AT_WORK, WAITING = Ended("", was_at_work=True), Ended("")
 
 
-@pytest.mark.parametrize("deaths", [(), (AT_WORK, WAITING, AT_WORK), (WAITING,) * 30])
-def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process, deaths):
-    clusters = in_process(deaths)
+def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process):
+    clusters = in_process((AT_WORK, *[WAITING] * 30, AT_WORK))
 
     report, found = content(tmp_path / "c.duckdb", family, ray="local")
 
@@ -238,15 +236,6 @@ def test_a_model_that_ends_every_worker_is_refused_and_the_others_are_read(
         assert len(catalog.models(status="indexed")) == 4
 
 
-def test_a_lease_that_ends_a_worker_is_given_out_model_by_model():
-    lease = Lease.of([member(name) for name in "abc"], [RECIPE])
-    waiting = Waiting(deque([lease]), workers=1)
-
-    assert waiting.died(waiting.next(), [RECIPE]) is None
-
-    assert [[m.record.id for m in one.members] for one in waiting.queue] == [["a"], ["b"], ["c"]]
-
-
 def test_bytes_in_flight_are_limited(monkeypatch):
     monkeypatch.setattr(fan_out, "IN_FLIGHT_BYTES", 100)
     members = [
@@ -271,6 +260,7 @@ def test_ray_reads_what_one_process_reads(family, alone, tmp_path):
     assert not (tmp_path / "c.duckdb.parts").exists()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_and_a_start_that_fails_are_one_line(
     family, tmp_path, monkeypatch
 ):

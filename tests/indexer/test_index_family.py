@@ -8,7 +8,7 @@ import torch
 from factories import finetune, make_bert, make_checkpoint
 from safetensors.torch import load_file, save_file
 
-from deltadex.errors import BaseError, RequestError, SourceError
+from deltadex.errors import BaseError, RequestError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
 from deltadex.indexer.base import resolve_base
 from deltadex.indexer.fingerprint import family_layout, mean_factors_recipe
@@ -70,38 +70,6 @@ def test_embeddings_are_not_read_without_footprints(tmp_path, catalog):
     assert report.bytes_read < 0.1 * report.bytes_total
 
 
-def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
-    """What was reported is there, and all else that had ended."""
-
-    class Impatient:
-        def __init__(self):
-            self.seen = []
-
-        def begin(self, models, bytes_total):
-            pass
-
-        def outcome(self, outcome):
-            self.seen.append(outcome.model.id)
-            if len(self.seen) == 2:
-                raise KeyboardInterrupt
-
-    with (
-        Catalog.open(tmp_path / "one.duckdb") as whole,
-        Catalog.open(tmp_path / "two.duckdb") as cut,
-    ):
-        index_family(whole, _options(family))
-        impatient = Impatient()
-        with pytest.raises(KeyboardInterrupt):
-            index_family(cut, _options(family), impatient)
-        before = [row.id for row in cut.models()]
-        assert set(impatient.seen) <= set(before)
-        rest = index_family(cut, _options(family, workers=3))
-
-        assert (rest.indexed, rest.unchanged) == (4 - len(before), len(before))
-        for id in ("a-0", "a-1", "b-0", "b-1"):
-            assert np.array_equal(_vector(whole, id), _vector(cut, id))
-
-
 def test_models_that_end_together_share_a_transaction_and_are_reported_after_it(
     family, catalog, monkeypatch
 ):
@@ -152,21 +120,20 @@ def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
         assert _vector(catalog, "one") @ _vector(catalog, other) >= 0.9999
 
 
-@pytest.mark.parametrize(
-    ("dtype", "least"), [("float64", 0.9999), ("float16", 0.99), ("bfloat16", 0.97)]
-)
-def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog, dtype, least):
+def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog):
+    least = {"float64": 0.9999, "float16": 0.99, "bfloat16": 0.97}
     base = make_bert(tmp_path / "base", seed=0, width=128)
     tuned = finetune(base, seed=1, rank=4, scale=0.01)
-    make_checkpoint(tmp_path / "models" / "f32", tuned, config=_config(tmp_path))
-    short = {n: t.to(getattr(torch, dtype)) for n, t in tuned.items()}
-    make_checkpoint(tmp_path / "models" / "other", short, config=_config(tmp_path))
+    for dtype in ("float32", *least):
+        stored = {n: t.to(getattr(torch, dtype)) for n, t in tuned.items()}
+        make_checkpoint(tmp_path / "models" / dtype, stored, config=_config(tmp_path))
 
     index_family(catalog, _options(tmp_path))
 
-    assert _vector(catalog, "f32") @ _vector(catalog, "other") >= least
-    (near,) = find_similar(catalog, StoredQuery("f32"), k=1).neighbours
-    assert near.score >= least
+    near = {n.model: n.score for n in find_similar(catalog, StoredQuery("float32"), k=3).neighbours}
+    for dtype, cosine in least.items():
+        assert _vector(catalog, "float32") @ _vector(catalog, dtype) >= cosine
+        assert near[dtype] >= cosine
 
 
 def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
@@ -323,14 +290,6 @@ def test_a_base_has_the_name_that_the_catalog_knows_it_by(catalog, spelling, nam
     assert base.name == (name or spelling)
     assert base.folder is None
     assert spelling in base.aliases
-
-
-def test_folders_without_models_say_so(tmp_path, catalog):
-    make_bert(tmp_path / "base", seed=0)
-    (tmp_path / "models").mkdir()
-
-    with pytest.raises(SourceError, match="no models"):
-        index_family(catalog, _options(tmp_path))
 
 
 def test_a_fresh_query_is_scored_as_the_stored_model_would_be(family, catalog):

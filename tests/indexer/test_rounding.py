@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import torch
 from factories import finetune, make_bert, make_checkpoint
 from safetensors.torch import save_file
@@ -101,35 +100,29 @@ def copy_of(folder, tensors, form, config):
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": declared}))
 
 
-@pytest.fixture
-def family(tmp_path):
+def test_a_copy_in_four_bits_names_the_model_that_it_is_a_rounding_of(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, width=64)
     config = json.loads((tmp_path / "base" / "config.json").read_text())
     tuned = {f"m{seed}": finetune(base, seed=seed, scale=0.02) for seed in range(3)}
+    unknown = finetune(base, seed=9, scale=0.02)
     for name, tensors in tuned.items():
         make_checkpoint(tmp_path / "models" / name, tensors, config=config)
-    return tmp_path, base, tuned, config
+    for form in FORMS:
+        copy_of(tmp_path / "models" / f"{form}-m0", tuned["m0"], form, config)
+        copy_of(tmp_path / "models" / f"{form}-base", base, form, config)
+        copy_of(tmp_path / "later" / f"{form}-m1", tuned["m1"], form, config)
+        copy_of(tmp_path / "later" / f"{form}-unknown", unknown, form, config)
 
+    with dx.open(tmp_path / "c.duckdb") as db:
+        reports = [
+            db.index(str(tmp_path / "base"), tmp_path / folder).to_json()
+            for folder in ("models", "later")
+        ]
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_copy_in_four_bits_names_the_model_that_it_is_a_rounding_of(form, family):
-    folder, base, tuned, config = family
-    for name, tensors in tuned.items():
-        copy_of(folder / "models" / f"q-{name}", tensors, form, config)
-    copy_of(folder / "models" / "q-base", base, form, config)
-    other = finetune(base, seed=9, scale=0.02)
-    copy_of(folder / "later" / "q-unknown", other, form, config)
-    copy_of(folder / "later" / "again", tuned["m1"], form, config)
-
-    with dx.open(folder / "c.duckdb") as db:
-        first = db.index(str(folder / "base"), folder / "models").to_json()["skipped_models"]
-        later = db.index(str(folder / "base"), folder / "later").to_json()["skipped_models"]
-
-    said = FORMS[form][2]
-    reasons = {row["model"]: row["reason"] for row in first}
-    assert all(reasons[f"q-{name}"].endswith(f"; {said}{name}") for name in tuned), reasons
-    assert reasons["q-base"].endswith(f"; {said}{folder / 'base'}")
-    after = {row["model"]: row["reason"] for row in later}
-    assert after["again"].endswith(f"; {said}m1")
-    if form.startswith("nf4"):
-        assert ";" not in after["q-unknown"]
+    rows = [row for report in reports for row in report["skipped_models"]]
+    reasons = {row["model"]: row["reason"] for row in rows}
+    for form, (_, _, said) in FORMS.items():
+        assert reasons[f"{form}-m0"].endswith(f"; {said}m0")
+        assert reasons[f"{form}-base"].endswith(f"; {said}{tmp_path / 'base'}")
+        assert reasons[f"{form}-m1"].endswith(f"; {said}m1")
+        assert not form.startswith("nf4") or ";" not in reasons[f"{form}-unknown"]

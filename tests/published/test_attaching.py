@@ -8,9 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from published_families import BASE, RECIPE, family, fill, indexed, publish, unit
+from published_families import BASE, RECIPE, family, fill, indexed, publish
 from pyarrow import parquet
 
 import deltadex as dx
@@ -87,28 +85,6 @@ def test_an_attached_copy_of_a_query_counts_in_no_rate(empty):
     # the published vector has eight bits a number
     for key, tolerance in (("z", 0.01), ("fdr", 0.01)):
         assert [h[key] for h in others] == pytest.approx([h[key] for h in by_id], abs=tolerance)
-
-
-@pytest.mark.slow
-@settings(max_examples=3, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(2, 40))
-def test_the_best_of_an_index_are_those_of_brute_force(tmp_path_factory, seed, n):
-    folder = tmp_path_factory.mktemp("brute")
-    rng = np.random.default_rng(seed)
-    models = {f"m{i:02}": unit(rng.normal(size=16)) for i in range(n)}
-    publish(
-        fill(folder / "c.duckdb", models, recipe=Recipe(name="mean-factors", rank=1, dim=16)),
-        folder / "i",
-    )
-    query = unit(rng.normal(size=16))
-    with dx.open(folder / "mine.duckdb") as db:
-        db.attach(folder / "i")
-        found = db.find_similar(query.tolist(), k=5, base=BASE, kind="adapter")
-
-    exact = {id: float(vector @ query) for id, vector in models.items()}
-    wanted = sorted(exact.values(), reverse=True)[:5]
-    assert [hit["cosine"] for hit in found] == pytest.approx(wanted, abs=5e-3)
-    assert [exact[hit["model"]] for hit in found] == pytest.approx(wanted, abs=5e-3)
 
 
 def test_filters_apply_to_attached_models(empty):

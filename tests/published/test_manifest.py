@@ -210,13 +210,3 @@ def test_eight_bits_come_back_within_the_stated_tolerance(rows):
     # decoding divides by the length, which is that of the original within the same error
     assert (np.abs(back - rows) <= largest / 250 + 2.0**-17 + 0.02 * np.abs(rows)).all()
     assert np.abs((back * rows).sum(axis=1) - 1).max() < 1e-3
-
-
-@pytest.mark.parametrize("bad", ["zero", "nan", "large"])
-def test_a_stored_vector_that_is_none_is_refused(bad):
-    stored = encode_vectors(np.eye(2, 64, dtype=np.float32))
-    number = {"zero": 0.0, "nan": np.nan, "large": np.inf}[bad]
-    stored[0, :2] = np.array([number], "<f2").view(np.uint8)
-
-    with pytest.raises(BadIndex, match="1 vectors are not finite"):
-        decode_vectors(stored, 64)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import OTHER, RECIPE, indexed, linear, unit
 from patients import sql
-from processes import process, said
+from processes import process
 
 from deltadex.errors import (
     EmptyCatalog,
@@ -30,7 +30,6 @@ from deltadex.store import (
     Catalog,
     ModelFilter,
     Page,
-    SketchMatrix,
     back_up,
     opening,
     write_parquet,
@@ -149,16 +148,6 @@ def test_a_labels_file_is_believed_until_one_speaks_again(catalog):
     assert catalog.model("m").record.dataset is None
 
 
-def test_removal_is_complete(catalog):
-    catalog.record(indexed("m"))
-    catalog.remove("m")
-
-    assert catalog.models() == []
-    assert catalog.family("base", RECIPE).by_id()[0] == []
-    with pytest.raises(EmptyCatalog):
-        catalog.model("m")
-
-
 def test_unknown_names_say_what_is_near(catalog):
     catalog.record(indexed("bert-imdb"))
 
@@ -201,14 +190,6 @@ def test_a_copy_is_what_its_twin_is(catalog):
     ids, vectors = catalog.family("base", RECIPE).by_id()
     assert ids == ["c", "m"]
     assert np.array_equal(vectors[0], vectors[1])
-
-
-def test_the_listing_of_a_walk_is_kept_until_it_is_cleared(catalog):
-    catalog.listings("base").save("parent", [{"id": "é", "n": None}])
-
-    assert catalog.listings("base").load("parent") == [{"id": "é", "n": None}]
-    catalog.listings("base").clear()
-    assert catalog.listings("base").load("parent") is None
 
 
 def test_exports_are_read_by_other_tools(catalog, tmp_path):
@@ -292,28 +273,6 @@ def test_every_duckdb_from_1_5_reads_the_file(path):
     assert int.from_bytes(header[12:20], "little") <= 68
 
 
-def test_a_killed_writer_loses_nothing_acknowledged(path):
-    code = """
-    with Catalog.open(path) as catalog:
-        for number in range(500):
-            catalog.record(indexed(f"m{number:04}", seed=number))
-            print(number, flush=True)
-        time.sleep(30)
-    """
-    with process(path, code) as writer:
-        for _ in range(7):
-            last = int(said(writer))
-        writer.kill()
-
-    with Catalog.open(path) as catalog:
-        ids, vectors = catalog.family("base", RECIPE).by_id()
-        assert len(ids) >= last + 1
-        assert ids == [row.id for row in catalog.models()]
-        for number, vector in enumerate(vectors):
-            assert np.array_equal(vector, unit(number, 8))
-            assert len(catalog.slots(catalog.model(ids[number], "base").key)) == 2
-
-
 def test_duckdb_draws_no_bar_of_its_own(path):
     """It does so in a Python without a main file."""
     code = """
@@ -357,23 +316,6 @@ def test_a_full_disk_keeps_what_was_recorded(small_disk, path):
             shutil.copy(left, path.with_name(left.name))
     with Catalog.open(path) as catalog:
         assert [row.id for row in catalog.models()][: len(done)] == done
-
-
-def test_sketches_of_two_recipes_stand_side_by_side(catalog):
-    some = replace(RECIPE, params=(("rows", "2%"), ("slot_blocks", "update:8")))
-    catalog.record(indexed("a", seed=1))
-    catalog.record(indexed("a", seed=2, recipe=some))
-
-    key = catalog.model("a").key
-    codes, of_some = (
-        catalog.family("base", recipe).sketches(np.array([key])).codes for recipe in (RECIPE, some)
-    )
-
-    assert not np.array_equal(codes, of_some)
-    assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
-    assert len(catalog.slots(key)) == 2
-    stored = SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE)
-    assert np.array_equal(stored.codes, codes)
 
 
 # Pages

@@ -28,6 +28,8 @@ def test_a_well_catalog_passes_every_check(db, repairs):
 def test_a_look_changes_no_byte_and_a_visit_removes_what_nothing_reads(db):
     unused = index_folder(db) / "0123456789abcdef.faiss"
     unused.write_bytes(b"of a family that is gone")
+    stranger = index_folder(db) / "README"
+    stranger.write_bytes(b"of somebody else")
     before = files(db)
 
     looked = look(db, repairs=False)
@@ -35,7 +37,7 @@ def test_a_look_changes_no_byte_and_a_visit_removes_what_nothing_reads(db):
     assert troubles(looked) == {"leftovers"}
     assert files(db) == before
     assert state(look(db), "leftovers")[0] == "repaired"
-    assert not unused.exists()
+    assert (unused.exists(), stranger.exists()) == (False, True)
     assert troubles(look(db)) == set()
 
 

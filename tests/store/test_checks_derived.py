@@ -4,33 +4,13 @@ import sys
 import time
 
 import pytest
-from patients import derived, look, state, troubles
+from patients import look, state, troubles
 from processes import holding, said
 
 from deltadex.store.care.checks import space
 from deltadex.store.files import index_folder
 
 pytestmark = pytest.mark.usefixtures("small_files")
-
-
-@pytest.mark.slow
-# what is left over
-
-
-def test_files_of_families_that_are_gone_are_removed_and_strangers_stay(db):
-    folder = index_folder(db)
-    gone = [folder / ("0123456789abcdef" + e) for e in (".faiss", ".json", ".keys", ".lock")]
-    strange = [folder / "README", folder / "0123.faiss"]
-    for path in (*gone, *strange):
-        path.write_bytes(b"x")
-    kept = derived(db, ".faiss").read_bytes()
-
-    worst, text = state(look(db), "leftovers")
-
-    assert (worst, "4 unused files" in text) == ("repaired", True)
-    assert not any(path.exists() for path in gone)
-    assert all(path.exists() for path in strange)
-    assert derived(db, ".faiss").read_bytes() == kept
 
 
 def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):

@@ -9,11 +9,10 @@ import pytest
 from click.testing import CliRunner
 from factories import make_family
 from merges import contents
-from outcomes import RECIPE, indexed
+from outcomes import indexed
 from processes import process, said
 
 from deltadex.cli import main
-from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog, holding
 
 # two indexers
@@ -124,42 +123,3 @@ def test_a_writer_does_not_wait_for_the_end_of_another_users_process_that_reads(
 def model(number, **known):
     """One of five datasets, the same for the same number."""
     return indexed(f"m{number:03}", seed=number, dataset=f"d{number % 5}", **known)
-
-
-def first(n):
-    return [f"m{number:03}" for number in range(n)]
-
-
-def ask_ls(catalog):
-    rows = catalog.models()
-    assert [row.id for row in rows] == first(len(rows))
-    assert {row.recipes for row in rows} == {(RECIPE.id,)}
-    return len(rows)
-
-
-def ask_find_similar(catalog):
-    neighbours = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
-    known = first(1 + max(int(n.model[1:]) for n in neighbours))
-    # one that is written again between index and answer may be left out of it
-    assert set(known) - {"m007", *(n.model for n in neighbours)} <= REWRITTEN
-    assert len(neighbours) == len({n.model for n in neighbours} - {"m007"})
-    assert all(n.dataset == f"d{int(n.model[1:]) % 5}" for n in neighbours)
-    return len(known)
-
-
-def ask_eval(catalog):
-    evaluation = evaluate(catalog)
-    assert evaluation["labelled"] == evaluation["queries"] == evaluation["models"]
-    return evaluation["models"]
-
-
-def ask_stats(catalog):
-    document = catalog.stats()
-    ((base,), (recipe,)) = document["bases"], document["recipes"]
-    counts = {base["models"], base["indexed"], recipe["models"], document["statuses"]["indexed"]}
-    assert len(counts) == 1
-    return counts.pop()
-
-
-STARTED, UNTIL = 20, 40
-REWRITTEN = {f"m{number:03}" for number in range(0, STARTED, 4)}

@@ -2,10 +2,11 @@ import logging
 
 import numpy as np
 import pytest
+from catalogs import make_indexed
 from searching import search
 
 from deltadex.errors import StoreError
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.records import Recipe
 from deltadex.store import Catalog
 from deltadex.store.derived import index
 from deltadex.store.files import index_folder
@@ -14,12 +15,8 @@ RECIPE = Recipe(name="sketch", rank=1, dim=5)
 
 
 def _record(catalog, id, vector):
-    unit = (vector / np.linalg.norm(vector)).astype(np.float32)
-    fingerprint = Fingerprint(recipe=RECIPE, vector=unit, norm=1.0)
-    model = ModelRecord(id=id, base="b", signature=str(vector))
-    catalog.record(
-        Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
-    )
+    known = {"base": "b", "signature": str(vector)}
+    catalog.record(make_indexed(id, vector, recipes=(RECIPE,), **known))
 
 
 def _brute_force(catalog, query, k):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import duckdb
 import numpy as np
 import pytest
 from outcomes import indexed
@@ -50,15 +49,3 @@ def test_pages_of_the_file_are_given_back(catalog):
     # and as much may be used as before
     assert len(catalog.slots(catalog.model("m3").key, catalog.model("m3").recipes[0])) == 1
     assert catalog._session.execute("SELECT current_setting('memory_limit')") != [("7.6 MiB",)]
-
-
-def test_sketches_are_written_as_they_are(catalog):
-    catalog.close()
-
-    with duckdb.connect(str(catalog.path), read_only=True) as connection:
-        found = connection.execute(
-            "SELECT DISTINCT compression FROM pragma_storage_info('slots') "
-            "WHERE column_name = 'sketch' AND segment_type = 'BLOB'"
-        ).fetchall()
-
-    assert found == [("Uncompressed",)]

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from merges import refused
 from outcomes import OTHER, RECIPE, indexed
 from pyarrow import parquet
@@ -84,20 +82,13 @@ def test_a_catalog_of_parts_says_the_same_as_one_that_recorded_each_model(
     assert content_sha256(catalog) == expected
 
 
-@settings(max_examples=4, deadline=None)
-@given(order=st.permutations(range(5)), again=st.lists(st.integers(0, 4), max_size=4))
-def test_neither_order_nor_repetition_of_parts_changes_a_catalog(tmp_path_factory, order, again):
-    parts = [
-        part(*(indexed(f"m{2 * n + i}", seed=2 * n + i) for i in range(2)), lease=str(n))
-        for n in range(5)
-    ]
+def test_neither_order_nor_repetition_of_parts_changes_a_catalog(tmp_path):
+    parts = [part(indexed(f"m{n}", seed=n), indexed(f"n{n}"), lease=str(n)) for n in range(3)]
     hashes = set()
-    for sequence in (range(5), (*order, *again)):
-        with Catalog.open(tmp_path_factory.mktemp("c") / "c.duckdb") as catalog:
-            counts = commit(catalog, *(parts[number] for number in sequence))
+    for name, order in (("one", (0, 1, 2)), ("other", (2, 0, 2, 1, 0))):
+        with Catalog.open(tmp_path / f"{name}.duckdb") as catalog:
+            assert sum(commit(catalog, *(parts[number] for number in order))) == 6
             hashes.add(content_sha256(catalog))
-
-            assert sum(counts) == 10
 
     assert len(hashes) == 1
 
@@ -188,33 +179,16 @@ def as_text(name):
     return lambda schema: schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
 
 
-HOSTILE_PARTS = {
+HOSTILE_PARTS = {  # beside what `test_checks.HOSTILE_ROWS` has, for which one rule serves both
     "a sketch of 10 MB": {"change": of_slot(sketch=b"a" * 10_000_000)},
-    "a short sketch": {"change": of_slot(sketch=b"ab")},
     "sketches of infinity": {"change": of_slot(sketch=bytes.fromhex("007C") * 8)},
-    "no sketches": {"change": lambda row: [slot.update(sketch=None) for slot in row["slots"]]},
     "an energy of NaN": {"change": of_slot(energy=float("nan"))},
-    "no energy": {"change": of_slot(energy=None)},
-    "an energy of 2": {"change": of_slot(energy=2.0)},
-    "a norm of infinity": {"change": of_slot(fro_norm=float("inf"))},
-    "a negative layer": {"change": of_slot(layer=-1)},
-    "another role": {"change": of_slot(role="'; DROP TABLE models")},
     "a number of NaN": {"change": of_slot(sigma=[float("nan")])},
-    "no numbers": {"change": of_slot(sigma=None)},
-    "a slot twice": {"change": lambda row: row["slots"].append(row["slots"][0])},
-    "no slots": {"change": lambda row: row.update(slots=[])},
-    "two vectors": {"change": lambda row: row["vectors"].append(row["vectors"][0])},
-    "no vectors": {"change": lambda row: row.update(vectors=None)},
     "a short vector": {"change": lambda row: row["vectors"][0].update(vector=[1.0])},
     "a long vector": {"change": lambda row: row["vectors"][0].update(vector=[1.0] * 8)},
     "another recipe": {"change": lambda row: row["vectors"][0].update(recipe="x")},
-    "no norm": {"change": lambda row: row["vectors"][0].update(norm=float("nan"))},
-    "a short linear sketch": {"change": lambda row: row["linear"].update(pooled=[1.0])},
-    "a long id": {"change": lambda row: row.update(id="m" * 5_000_000)},
     "no id": {"change": lambda row: row.update(id=None)},
-    "another kind": {"change": lambda row: row.update(kind="gradient")},
     "another verification": {"change": lambda row: row.update(verified="yes")},
-    "a negative size": {"change": lambda row: row.update(bytes_total=-1)},
     "no models": {"change": dict.clear},
     "a note that is none": {"change": lambda row: row.update(notes=[None])},
     "another base": {"change": lambda row: row.update(base="other")},

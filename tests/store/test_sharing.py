@@ -7,15 +7,8 @@ import pytest
 from outcomes import indexed
 from processes import holding, kill, process, said
 
-from deltadex.errors import StoreLocked
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
-from deltadex.store import holding as held
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(held, "PATIENCE_S", 0.3)
 
 
 def _ids(catalog):
@@ -23,12 +16,6 @@ def _ids(catalog):
 
 
 # Two processes
-
-
-@pytest.mark.parametrize("read_only", [True, False])
-def test_a_catalog_is_read_while_another_process_writes(path, read_only):
-    with holding(path, 3), Catalog.open(path, read_only=read_only) as catalog:
-        assert _ids(catalog) == ["held000", "held001", "held002"]
 
 
 def test_what_one_process_writes_is_seen_by_another_that_has_the_catalog_open(path):
@@ -60,24 +47,23 @@ def test_what_one_process_writes_is_seen_by_another_that_has_the_catalog_open(pa
 def test_writers_at_once_leave_every_model_once(path):
     code = """
     with Catalog.open(path) as catalog:
-        for number in range(8):
+        for number in range(4):
             catalog.record(indexed(f"m{number:03}", seed=number))
     print("done", flush=True)
     """
-    with process(path, code) as one, process(path, code) as two, process(path, code) as three:
-        assert [said(p) for p in (one, two, three)] == ["done"] * 3
+    with process(path, code) as one, process(path, code) as two:
+        assert said(one) == said(two) == "done"
 
     with Catalog.open(path, read_only=True) as catalog:
-        assert _ids(catalog) == [f"m{number:03}" for number in range(8)]
-        assert catalog.family("base", catalog.find_recipe(None)).by_id()[1].shape[0] == 8
+        assert _ids(catalog) == [f"m{number:03}" for number in range(4)]
+        assert catalog.family("base", catalog.find_recipe(None)).by_id()[1].shape[0] == 4
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_what_a_process_has_recorded_is_there_when_it_ends_or_is_killed(path, is_killed):
+def test_what_a_process_has_recorded_is_there_when_it_is_killed(path):
     with holding(path, 2) as writer, Catalog.open(path) as catalog, catalog.reader() as reader:
         with holding(path, 3):
             assert len(_ids(catalog)) == 3
-        kill(writer) if is_killed else writer.communicate("end\n")
+        kill(writer)
 
         catalog.record(indexed("later"))
 
@@ -127,39 +113,6 @@ def test_a_snapshot_is_of_one_moment_and_a_writer_waits_for_its_end(path):
         assert catalog.changes != before
 
 
-def test_a_writer_waits_for_a_foreign_reader(path):
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("a"))
-    code = """
-    import duckdb
-    with duckdb.connect(str(path), read_only=True):
-        print("reading", flush=True)
-        time.sleep(1.0)
-    """
-    with process(path, code) as reader:
-        said(reader)
-        with Catalog.open(path) as catalog:
-            catalog.record(indexed("b"))
-
-            assert reader.wait() == 0
-
-
-def test_a_process_that_does_not_give_the_file_up_is_named(path, impatient):
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("a"))
-    code = """
-    import duckdb
-    connection = duckdb.connect(str(path))
-    print("holding", flush=True)
-    time.sleep(30)
-    """
-    with process(path, code) as holder:
-        said(holder)
-
-        with pytest.raises(StoreLocked, match=f"process {holder.pid}"):
-            Catalog.open(path)
-
-
 def test_a_wish_of_a_process_that_is_gone_hinders_nobody(path):
     wanted = path.with_name(path.name + ".wanted")
     with Catalog.open(path) as catalog:
@@ -191,6 +144,7 @@ def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(p
         assert found(reader) == {"m1", "m2", "m3"}
 
 
+@pytest.mark.slow
 def test_threads_that_read_and_write_in_turns_never_wait_for_one_another_for_ever(path):
     """A thread in a snapshot takes locks of the family; another has them, and wants the file."""
     with Catalog.open(path) as catalog:

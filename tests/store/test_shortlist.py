@@ -3,9 +3,10 @@
 import faiss
 import numpy as np
 import pytest
+from catalogs import make_indexed
 from searching import search
 
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.records import Recipe
 from deltadex.store import Catalog
 from deltadex.store.derived import index
 
@@ -26,16 +27,7 @@ def _fill(catalog, start, stop):
     for number in range(start, stop):
         rng = np.random.default_rng(100 + number)
         vector = centres[number % 12] + 0.3 * rng.normal(size=64)
-        unit = (vector / np.linalg.norm(vector)).astype(np.float32)
-        catalog.record(
-            Indexed(
-                model=ModelRecord(id=f"m{number:04}", base="b", signature="s"),
-                fingerprints=(Fingerprint(recipe=RECIPE, vector=unit, norm=1.0),),
-                slots=(),
-                bytes_read=0,
-                seconds=0.0,
-            )
-        )
+        catalog.record(make_indexed(f"m{number:04}", vector, base="b", recipes=(RECIPE,)))
 
 
 def _exact(catalog, query, k, allowed=None):

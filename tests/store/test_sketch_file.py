@@ -1,6 +1,5 @@
 import os
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,6 +124,7 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(kept, harm):
         assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
+@pytest.mark.slow
 def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     monkeypatch.setattr(row_files, "AT_ONCE", 4)
     for seed in range(50, 74):
@@ -167,36 +167,6 @@ def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
     keys = _keys(catalog)
 
     assert _read(catalog, keys) == _as_stored(catalog, keys)
-
-
-@pytest.mark.slow
-def test_threads_read_while_the_file_grows(catalog):
-    _view(catalog).write_sketch_file()
-    keys = _keys(catalog)
-    stored = _as_stored(catalog, keys)
-    wrong, ended = [], threading.Event()
-
-    def read():
-        with catalog.reader() as reader:
-            while not ended.is_set():
-                if _read(reader, keys) != stored:
-                    wrong.append(True)
-
-    threads = [threading.Thread(target=read) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(20):
-        catalog.record(indexed(f"new{number}", seed=number))
-        _view(catalog).write_sketch_file()
-    ended.set()
-    for thread in threads:
-        thread.join()
-
-    assert not wrong
-
-
-def _refuse(*args, **kwargs):
-    raise PermissionError(13, "refused")
 
 
 # damage while a service reads it

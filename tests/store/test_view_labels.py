@@ -1,23 +1,34 @@
 """Labels that a view has in memory say what DuckDB would."""
 
+import shutil
+
 import pytest
 from outcomes import RECIPE, indexed
 
 from deltadex.records import ModelRecord
+from deltadex.store import Catalog
 from deltadex.store.tables import models as models_module
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("labels") / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(9):
+            labels = {
+                "base": "base" if number % 2 else "other",
+                "dataset": f"d{number}" if number % 3 else None,
+                "author": "a" if number % 4 else None,
+            }
+            catalog.record(indexed(f"m{number}", seed=number, run="r", **labels))
+        catalog.record(indexed("m1", seed=20, base="other", dataset="twin"))
+    return path
+
+
 @pytest.fixture
-def catalog(catalog):
-    for number in range(9):
-        labels = {
-            "base": "base" if number % 2 else "other",
-            "dataset": f"d{number}" if number % 3 else None,
-            "author": "a" if number % 4 else None,
-        }
-        catalog.record(indexed(f"m{number}", seed=number, run="r", **labels))
-    catalog.record(indexed("m1", seed=20, base="other", dataset="twin"))
-    return catalog
+def catalog(recorded, tmp_path):
+    with Catalog.open(shutil.copy(recorded, tmp_path / "c.duckdb")) as opened:
+        yield opened
 
 
 def _in_memory(view):
