@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import fsum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from ..store import AttachedIndex  # for annotations alone
 
 log = logging.getLogger(__name__)
+
+AnyNear = TypeVar("AnyNear", bound="Near")
 
 EVERY_MODEL = Filters()
 
@@ -136,6 +138,15 @@ class Near:
     author: str | None
     run: str | None
     base: str
+
+    @classmethod
+    def of(
+        cls: type[AnyNear], model: str, label: Label, z: float, cosine: float, **more: Any
+    ) -> AnyNear:
+        """With what follows of z and cosine, and from the label."""
+        known = {"dataset": label.dataset, "author": label.author, "run": label.run}
+        score, inside = float(bounded(np.array([z]))[0]), min(1.0, max(-1.0, cosine))
+        return cls(model=model, z=z, score=score, cosine=inside, **known, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,18 +416,15 @@ def nearest(
         part, judged = parts[of], judgements[of]
         fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
-            Neighbour(
+            Neighbour.of(
+                model,
+                label,
+                model_z,
+                cosine,
                 rank=place + 1,
-                model=model,
-                cosine=min(1.0, max(-1.0, cosine)),
-                score=float(bounded(np.array([model_z]))[0]),
-                z=model_z,
                 probability=judged.probability(place),
                 fdr=fdr,
                 verdict=judged.verdicts[place],
-                dataset=label.dataset,
-                author=label.author,
-                run=label.run,
                 base=part.base,
                 source=part.source,
             )

@@ -169,8 +169,7 @@ def _rows(
     own = np.array([datasets.get(id, "") for id in view.ids])
     z = {}
     for name, sketches, loss, _ in queries:
-        by_loss = DataScores(scores, loss)
-        z[name] = by_loss.compare(by_loss.prepare(sketches), everything).z[0]
+        z[name] = _z(scores, sketches, loss, everything)
     for candidates, (folder, half) in CANDIDATES.items():
         is_few = "25-step" in way and folder in ("few-steps", "")
         rows = np.array([
@@ -205,9 +204,14 @@ class Subfamily:
 
     def ask(self, sketches: SketchMatrix, loss: LossName) -> tuple[np.ndarray, DataCalibration]:
         """z of a data set with every model, and what it proves."""
-        scores = DataScores(self._family, loss)
-        z = scores.compare(scores.prepare(sketches), self._models).z[0]
+        z = _z(self._family, sketches, loss, self._models)
         return z, DataCalibration.of(self.n, loss)
+
+
+def _z(family: FamilyScores, sketches: SketchMatrix, loss: LossName, models: Scored) -> np.ndarray:
+    places = np.arange(1), np.arange(0)
+    (pairs,) = DataScores(family, sketches).compare(models, [(loss, *places)])
+    return pairs.z[0]
 
 
 def _evidence(
