@@ -11,7 +11,7 @@ footprint, what updates answer to orders models: no probability is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -24,7 +24,7 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
-from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve
+from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
 from .word_space import (
     FEWEST_RANKED,
     Answering,
@@ -300,11 +300,4 @@ def ranked_across(found: list[Near], k: int) -> list[Near]:
         value = model.z if known is None else known
         return known is None, -round(value, TIE_DECIMALS), model.base, model.model
 
-    chosen, wrong, fdr = [], 0.0, 0.0
-    for rank, model in enumerate(sorted(found, key=key)[:k], start=1):
-        rate = None
-        if model.probability is not None:
-            wrong += 1.0 - model.probability
-            rate = fdr = max(fdr, wrong / rank)
-        chosen.append(replace(model, rank=rank, fdr=rate))
-    return chosen
+    return with_rates(sorted(found, key=key)[:k])

@@ -149,6 +149,21 @@ class Near:
         return cls(model=model, z=z, score=score, cosine=inside, **known, **more)
 
 
+def with_rates(ranked: Sequence[AnyNear]) -> list[AnyNear]:
+    """Models of several families by falling probability, with their ranks, and rates of false
+    discoveries down to each, which never fall; of one of no known probability that of its family,
+    if that is known."""
+    numbered, wrong, rate = [], 0.0, 0.0
+    for rank, model in enumerate(ranked, start=1):
+        own = model.fdr
+        if model.probability is not None:
+            wrong += 1.0 - model.probability
+            own = wrong / rank
+        rate = max(rate, own or 0.0)
+        numbered.append(replace(model, rank=rank, fdr=None if own is None else rate))
+    return numbered
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour(Near):
     """A model near the query; `source` is the attached index that it is of, None for the

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from ..errors import DataError
 from ..tables import NumberedRow, Row, Table
 from ..tables.data_files import DataFiles, locate_data_files
-from ..tables.text_tables import HALF_PAIR
 from .columns import (
     MOST_COUNTED,
     NO_CLASS,
@@ -396,10 +395,9 @@ class _Scan:
             example, messages = draft
             try:
                 key = self.sample.key(example)
-            except UnicodeEncodeError as err:
-                is_byte = err.object[err.start] != HALF_PAIR
-                self.undecodable += is_byte
-                draft = "undecodable" if is_byte else "half of a surrogate pair"
+            except UnicodeEncodeError:
+                self.undecodable += 1
+                draft = "undecodable"
             else:
                 self.decoded += not example.text.isascii()
                 self.sample.offer(key, example, messages)

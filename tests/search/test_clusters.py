@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
-from families import make_labelled, shuffled, unit_rows
+from families import make_labelled, scored, shuffled, unit_rows
 from scipy.stats import beta
 from sklearn.cluster import HDBSCAN
 from sklearn.metrics import (
@@ -24,7 +24,7 @@ from deltadex.search.clusters import (
     name_clusters,
     terms_of,
 )
-from deltadex.search.family_scores import id_digest
+from deltadex.search.family_scores import bounded, id_digest
 from deltadex.search.suggestions import Sample
 
 
@@ -191,6 +191,7 @@ def test_silhouettes_of_a_large_family_are_those_of_its_sample(monkeypatch):
     monkeypatch.setattr("deltadex.search.suggestions.MOST_SAMPLED", 50)
     family, _ = make_labelled(90, strength=1.0, labelled=0.4)
     codes = np.random.default_rng(1).integers(-1, 4, size=90)
+    family = scored(family)
     sample = Sample.of(family)
 
     found = measure_agreement(family, codes, sample)["silhouette"]
@@ -203,8 +204,11 @@ def test_silhouettes_of_a_large_family_are_those_of_its_sample(monkeypatch):
         (labels, is_labelled, "labels"),
         (codes, codes != NOISE, "clusters"),
     ):
-        some = rows[counts[rows]]
-        expected = silhouette_score(family.vectors[some], groups[some].astype(str), metric="cosine")
+        at = np.flatnonzero(counts[rows])
+        distances = 1.0 - bounded(sample.pairs.z[np.ix_(at, at)])
+        np.fill_diagonal(distances, 0.0)
+        named = groups[rows[at]].astype(str)
+        expected = silhouette_score(distances, named, metric="precomputed")
         assert found[name] == pytest.approx(expected, abs=1e-6)
 
 
