@@ -10,7 +10,7 @@ footprint, what updates answer to orders models: no probability is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -71,11 +71,13 @@ def find_across(
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
         asked = _queries(catalog, view, resolved)
-        left_out, families, found = [], [], []
+        left_out, found = [], []
+        families: list[dict[str, Any]] = []
         for base in catalog.bases():
             if base == view.base:
                 continue
-            reasons, n_before = [], len(families)
+            reasons: list[str] = []
+            n_before = len(families)
             try:
                 other = catalog.family(base, catalog.find_recipe(recipe, base))
                 for compared in _comparisons(catalog, asked, other, reasons):
@@ -109,7 +111,7 @@ class _Asked:
     and over some of them its row, of unit length and without the mean of its family; by footprints
     followed by the rows of that. `others`: which models of a family it is compared with."""
 
-    words: Collection[str]
+    words: Iterable[str]
     rows: Callable[[Sequence[str]], Matrix]
     others: tuple[type, ...]
     footprints: Sequence[Footprint] = ()

@@ -144,9 +144,16 @@ class Near:
         cls: type[AnyNear], model: str, label: Label, z: float, cosine: float, **more: Any
     ) -> AnyNear:
         """With what follows of z and cosine, and from the label."""
-        known = {"dataset": label.dataset, "author": label.author, "run": label.run}
-        score, inside = float(bounded(np.array([z]))[0]), min(1.0, max(-1.0, cosine))
-        return cls(model=model, z=z, score=score, cosine=inside, **known, **more)
+        return cls(
+            model=model,
+            z=z,
+            score=float(bounded(np.array([z]))[0]),
+            cosine=min(1.0, max(-1.0, cosine)),
+            dataset=label.dataset,
+            author=label.author,
+            run=label.run,
+            **more,
+        )
 
 
 def with_rates(ranked: Sequence[AnyNear]) -> list[AnyNear]:

@@ -141,7 +141,7 @@ class Answering:
     def more_than_usual(self, smoothed: Smoothed, words: Sequence[str]) -> Matrix:
         place_of = {word: place for place, word in enumerate(self.words)}
         answers = smoothed[:, [place_of[word] for word in words]]
-        return np.maximum(answers - answers.mean(axis=1, keepdims=True), 0)
+        return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
 
 
 Worded = Touched | Answering

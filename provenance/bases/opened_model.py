@@ -86,7 +86,8 @@ class OpenedModel:
     @cached_property
     def rows(self) -> ModelRows | None:
         """Rows that are read one by one; None where no rule places its matrices."""
-        return self._placed and ModelRows(self.checkpoint, self._placed, self.config)
+        placed = self._placed
+        return None if placed is None else ModelRows(self.checkpoint, placed, self.config)
 
     @cached_property
     def _placed(self) -> PlacedModel | None:

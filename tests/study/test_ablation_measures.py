@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import measures
+from deltadex.study.ablation import ablation_report, measures
 from deltadex.study.ablation.measures import (
     Training,
     masked_accuracy,
@@ -20,7 +20,7 @@ from deltadex.study.ablation.measures import (
     word_sense_knn,
     word_sense_probe,
 )
-from deltadex.study.ablation.subsets import Items, ablation_report, split_by_text, term_subsets
+from deltadex.study.ablation.subsets import Items, split_by_text, term_subsets
 from deltadex.study.network.language_head import LanguageHead
 
 NAMES = ("input", "attention", "feed_forward", "bias")

@@ -8,11 +8,10 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from deltadex.pictures import save_picture
+from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.picture import draw_ablation
 from deltadex.study.ablation.subsets import (
-    AblationStudyReport,
     SubsetPredictions,
-    ablation_report,
     agreement_matrix,
     split_by_text,
     term_subsets,

@@ -10,7 +10,11 @@ from tiny_language_model import TEXTS, masked_bert, masked_network
 from tiny_networks import speaking, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import annotated_words
+from deltadex.study.ablation import (
+    AblationStudyReport,
+    ablation_study,
+    annotated_words,
+)
 from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.ablation.annotated_words import (
     pseudo_words,
@@ -21,13 +25,11 @@ from deltadex.study.ablation.annotated_words import (
 )
 from deltadex.study.ablation.measures import TRAININGS, Training
 from deltadex.study.ablation.subset_study import (
-    ablation_study,
     choose_tokens,
     collect_terms,
     encode_texts,
     items_of_words,
 )
-from deltadex.study.ablation.subsets import AblationStudyReport
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network.hidden_states import padded
 from deltadex.study.network.language_head import attach_head

@@ -7,11 +7,11 @@ import pytest
 from tiny_networks import edited, make_texts, make_tokenizer, scale, speaking, tiny_network
 
 from deltadex.errors import StudyError
+from deltadex.study.cka import cka_study
 from deltadex.study.cka.cka_report import (
     LONGEST_SIDE,
     PairedStates,
     align,
-    cka_study,
     sample_pairs,
 )
 from deltadex.study.network import TokenStates

@@ -8,20 +8,19 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
-from deltadex.study.geometry import group_states
+from deltadex.study.geometry import (
+    GeometryOptions,
+    gaussian_divergence,
+    geometry_study,
+    group_states,
+    scrambled,
+)
 from deltadex.study.geometry.geometry_report import (
     bootstrap_interval,
-    geometry_study,
 )
-from deltadex.study.geometry.group_states import GeometryOptions, Reservoir, fertility, scrambled
+from deltadex.study.geometry.group_states import Reservoir, fertility
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
-from deltadex.study.geometry.moments import (
-    Moments,
-    RowSums,
-    anisotropy,
-    gaussian_divergence,
-    gaussian_floor,
-)
+from deltadex.study.geometry.moments import Moments, RowSums, anisotropy, gaussian_floor
 from deltadex.study.geometry.picture import draw_geometry
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text

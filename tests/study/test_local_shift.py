@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_networks import edited, make_texts, one_of_each_structure, perturb, scale, tiny_network
 
-from deltadex.study.components.components_study import components_study
+from deltadex.study.components import components_study
 
 pytestmark = pytest.mark.slow
 

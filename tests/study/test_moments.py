@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
+from deltadex.study.geometry import gaussian_divergence
 from deltadex.study.geometry.moments import (
     CrossMoments,
     LayerStep,
     Moments,
     StreamMoments,
-    gaussian_divergence,
     gaussian_floor,
     layer_linearity,
     softmax_mean,

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import curve_fit
 
+from deltadex.study.rank import fit_laws
 from deltadex.study.rank.law_choice import (
     SIGNIFICANCE,
     LawChoice,
     depth_p_value,
-    fit_laws,
 )
 from deltadex.study.rank.laws import LAW_NAMED, LAWS, Curve
 

@@ -9,14 +9,10 @@ import pytest
 
 from deltadex.errors import StudyError
 from deltadex.records import Slot, SlotSpectrum
+from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
 from deltadex.study.spectrum.picture import draw_spectra
 from deltadex.study.spectrum.spectrum import SpectrumTable
-from deltadex.study.spectrum.spectrum_study import (
-    SpectrumReport,
-    bulk_edge,
-    fit_power_law,
-    spectrum_study,
-)
+from deltadex.study.spectrum.spectrum_study import bulk_edge
 from deltadex.terminal import show_study
 
 

@@ -1,0 +1,3 @@
+from .components_study import components_study
+
+__all__ = ["components_study"]
