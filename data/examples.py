@@ -38,7 +38,6 @@ from .columns import (
 )
 from .rows import NumberedRow, Row, Table
 from .rows.data_files import DataFiles, locate_data_files
-from .rows.text_tables import HALF_PAIR
 
 HASH_BYTES = 8
 FOUND_BY = {"choice": "as chosen", "name": "by name", "looks": "by its values"}
@@ -396,10 +395,9 @@ class _Scan:
             example, messages = draft
             try:
                 key = self.sample.key(example)
-            except UnicodeEncodeError as err:
-                is_byte = err.object[err.start] != HALF_PAIR
-                self.undecodable += is_byte
-                draft = "undecodable" if is_byte else "half of a surrogate pair"
+            except UnicodeEncodeError:
+                self.undecodable += 1
+                draft = "undecodable"
             else:
                 self.decoded += not example.text.isascii()
                 self.sample.offer(key, example, messages)

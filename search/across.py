@@ -5,14 +5,15 @@ the row of its touched tokens' ranks, of unit length, without the mean of its fa
 compared by the cosine. What it proves depends on who else is near: a model of the candidate's base
 that lies nearer to another of the query's family was trained on that one's data. Coefficients are
 of other families (docs/across.md). No label and no gradient is asked. Where one of the two has no
-footprint, what updates answer to orders models (`across_answers`).
+footprint, what updates answer to orders models: no probability is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,23 @@ from ..arrays import Bool, Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
-from .across_answers import Answering, Asked, Touched, Worded, compare_worded, worded
 from .evidence import Numbers, sigmoid
-from .family_scores import TIE_DECIMALS, Cohort, Rows, bounded, lengths_without, lower_spread
-from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve
-from .vocabulary import Vocabulary
-from .word_rows import SHRINKAGE, SparseRows, TokenRows
+from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
+from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
 from .word_space import (
     FEWEST_RANKED,
-    WordSpace,
+    Answering,
+    Matrix,
+    Touched,
+    Worded,
+    mean_of,
     shared_words,
-    usual_vocabulary,
+    touched_matrix,
+    unit,
+    unit_rows,
     vocabulary_of,
     whole,
+    worded,
 )
 
 FEWEST_KNOWN = 8
@@ -43,33 +48,9 @@ COEFFICIENTS = (-8.3, 29.0, 6.6, 3.3)
 """Of 1; the cosine; how far it is above the candidate's best with another model of the query's
 family; and whether one of the two footprints is tied."""
 
-BY_FOOTPRINTS, BY_ANSWERS = "footprints", "answers"
-
 LONE_BOUND = 0.87
 """Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
 base has, and whose corpus one has."""
-
-MODELS_AT_ONCE = 4_000
-"""Models whose tokens are held at a time: 64 MB."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Side:
-    """Some models of a family over shared words: their rows, and the mean of its cohort."""
-
-    rows: SparseRows
-    mean: Float64[np.ndarray, " words"]
-
-    def cosines(self, other: Side) -> Float64[np.ndarray, "models others"]:
-        mine, theirs = (side.rows.along(side.mean) for side in (self, other))
-        across = self.rows.along(other.mean), other.rows.along(self.mean)
-        covariances = self.rows.products(other.rows) - across[0][:, None] - across[1]
-        covariances += self.mean @ other.mean
-        lengths = (
-            lengths_without(side.rows.squares(), toward, float(side.mean @ side.mean))
-            for side, toward in ((self, mine), (other, theirs))
-        )
-        return np.asarray(covariances / np.outer(*lengths))
 
 
 def find_across(
@@ -89,21 +70,23 @@ def find_across(
 
     def answer() -> dict[str, Any]:
         view, resolved = resolve(catalog, query, recipe, None)
-        comparisons = _comparisons(catalog, view, resolved)
-        left_out, families, found = [], [], []
+        asked = _queries(catalog, view, resolved)
+        left_out, found = [], []
+        families: list[dict[str, Any]] = []
         for base in catalog.bases():
             if base == view.base:
                 continue
-            reasons = []
-            for compare in comparisons:
-                try:
-                    other = catalog.family(base, catalog.find_recipe(recipe, base))
-                    for compared in compare(other):
-                        found += compared.best(k, filters)
-                        families.append(compared.about())
-                except (RequestError, UnknownRecipe) as err:
-                    reasons.append(str(err))
-            if all(family["base"] != base for family in families):
+            reasons: list[str] = []
+            n_before = len(families)
+            try:
+                other = catalog.family(base, catalog.find_recipe(recipe, base))
+                for compared in _comparisons(catalog, asked, other, reasons):
+                    found += compared.best(k, filters)
+                    families.append(compared.about())
+            except (RequestError, UnknownRecipe) as err:
+                reasons.append(str(err))
+            if len(families) == n_before:
+                reasons = reasons or ["has 0 models whose footprints, or answers, are known"]
                 left_out.append({"base": base, "reason": "; ".join(dict.fromkeys(reasons))})
         if not families:
             reasons = [f"{row['base']} {row['reason']}" for row in left_out]
@@ -122,29 +105,84 @@ def find_across(
     return catalog.look(answer)
 
 
-def _comparisons(
-    catalog: Catalog, view: FamilyView, query: ResolvedQuery
-) -> list[Callable[[FamilyView], Iterator[_Compared]]]:
-    """How models of another family are compared with a query: by footprints where both have one,
-    else by what updates answer to; `RequestError` where the query has neither."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A query by its footprint, or by what its update answers to: the words that are known of it,
+    and over some of them its row, of unit length and without the mean of its family; by footprints
+    followed by the rows of that. `others`: which models of a family it is compared with."""
+
+    words: Iterable[str]
+    rows: Callable[[Sequence[str]], Matrix]
+    others: tuple[type, ...]
+    footprints: Sequence[Footprint] = ()
+
+
+def _queries(catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> list[_Asked]:
+    """By footprints where the query has one, whose tokens are compared with what models without
+    one answer to, too; else by what it answers to. `RequestError` where it has neither."""
     own = view.rows([] if query.itself is None else [query.itself])
     sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
     try:
-        by_footprints = _Asked.of(catalog, view, query).compare
+        by_footprints = _by_footprints(catalog, view, query, own)
     except RequestError:
         mine = sides.get(Answering)
-        asked = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
-        if mine is None or asked is None:
+        matrix = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
+        if mine is None or matrix is None:
             raise
-        return [partial(_by_answers, catalog, mine, asked, (Touched, Answering))]
+        return [_by_answers(mine, matrix, (Touched, Answering))]
     mine = sides.get(Touched)
     if mine is None or not len(own):
         return [by_footprints]
-    asked = partial(mine.matrix, own)
-    return [by_footprints, partial(_by_answers, catalog, mine, asked, (Answering,))]
+    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (Answering,))]
 
 
-def _answers_of(family: Answering, own: Rows, query: ResolvedQuery) -> Asked | None:
+def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own: Rows) -> _Asked:
+    """The query beside the cohort of its family; `RequestError` where it has no footprint to
+    compare, or too few others have."""
+    if query.footprint is not None:
+        first: Footprint | None = view.comparable(query.footprint)
+    else:
+        first = next(iter(view.footprints(view.keys[own])), None)
+    cohort = Cohort.of(view).rows
+    others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+    (first,) = whole([first])
+    if first is None:
+        raise RequestError(
+            f"{query.model} has no footprint that names tokens, and what its update answers to "
+            "is not known: models are compared across bases by those"
+        )
+    # a copy of the query is not another model of its family
+    known = [first, *(one for one in others if one is not None and not _are_copies(one, first))]
+    if len(known) <= FEWEST_RANKED:
+        raise RequestError(
+            f"{view.base} has {len(known) - 1} models whose footprints name tokens; "
+            f"{FEWEST_RANKED} are needed"
+        )
+
+    def rows(words: Sequence[str]) -> Matrix:
+        matrix = unit(touched_matrix(catalog, view, known, words))
+        return unit(matrix - mean_of([matrix]))
+
+    return _Asked(vocabulary_of(catalog, view, first).words, rows, (Touched,), known)
+
+
+def _by_answers(
+    mine: Worded, matrix: Callable[[Sequence[str]], Matrix], others: tuple[type, ...]
+) -> _Asked:
+    def rows(words: Sequence[str]) -> Matrix:
+        return unit(unit(matrix(words)) - _usual(mine, words))
+
+    return _Asked(mine.words, rows, others)
+
+
+def _usual(side: Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
+    """The mean of a family's cohort."""
+    return mean_of(unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words))
+
+
+def _answers_of(
+    family: Answering, own: Rows, query: ResolvedQuery
+) -> Callable[[Sequence[str]], Matrix] | None:
     """What a query answers to, stored or not; None where that is not known."""
     if np.isin(own, family.answered).any():
         return partial(family.matrix, own)
@@ -154,105 +192,39 @@ def _answers_of(family: Answering, own: Rows, query: ResolvedQuery) -> Asked | N
     return None if fresh is None else partial(family.more_than_usual, fresh)
 
 
-def _by_answers(
-    catalog: Catalog, mine: Worded, asked: Asked, sorts: tuple[type, ...], other: FamilyView
+def _comparisons(
+    catalog: Catalog, asked: Sequence[_Asked], other: FamilyView, reasons: list[str]
 ) -> Iterator[_Compared]:
-    """Another family's models of some sorts; `RequestError` where none can be compared."""
-    reason = "has no model whose words are known"
-    found = []
-    for theirs in worded(catalog, other):
-        if isinstance(theirs, sorts):
+    """The query with another family's models of each sort; `reasons` has why one cannot be."""
+    sides = worded(catalog, other)
+    for query, theirs in product(asked, sides):
+        if isinstance(theirs, query.others):
             try:
-                found.append(compare_worded(mine, asked, theirs))
+                yield _compare(catalog, query, theirs)
             except RequestError as err:
-                reason = str(err)
-    if not found:
-        raise RequestError(reason)
-    for one in found:
-        yield _Compared(other, one.rows, one.cosines, None, one.n_words, BY_ANSWERS)
+                reasons.append(str(err))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A query and the cohort of its family, by their footprints."""
-
-    catalog: Catalog
-    view: FamilyView
-    footprints: Sequence[Footprint]
-    vocabulary: Vocabulary
-
-    @classmethod
-    def of(cls, catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> _Asked:
-        """The query's footprint is the first; `RequestError` where it has none to compare."""
-        own = view.rows([] if query.itself is None else [query.itself])
-        if query.footprint is not None:
-            first: Footprint | None = view.comparable(query.footprint)
-        else:
-            first = next(iter(view.footprints(view.keys[own])), None)
-        cohort = Cohort.of(view).rows
-        others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
-        (first,) = whole([first])
-        if first is None:
-            raise RequestError(
-                f"{query.model} has no footprint that names tokens, and what its update answers to "
-                "is not known: models are compared across bases by those"
-            )
-        # a copy of the query is not another model of its family
-        known = [one for one in others if one is not None and not _are_copies(one, first)]
-        if len(known) < FEWEST_RANKED:
-            raise RequestError(f"{view.base} {_too_few(len(known))}")
-        return cls(catalog, view, [first, *known], vocabulary_of(catalog, view, first))
-
-    def compare(self, other: FamilyView) -> Iterator[_Compared]:
-        """The models of another family that have footprints; `RequestError` where it cannot be
-        compared."""
-        cohort = whole(other.footprints(other.keys[Cohort.of(other).rows]))
-        n_known = sum(one is not None for one in cohort)
-        theirs = usual_vocabulary(self.catalog, other, cohort)
-        if theirs is None or n_known < FEWEST_RANKED:
-            raise RequestError(_too_few(n_known))
-        words = shared_words(self.vocabulary.words, theirs.words)
-        space = WordSpace(self.catalog, {word: place for place, word in enumerate(words)})
-        mine = space.rows(self.view, self.footprints)
-        asked = Side(mine, _mean(mine))
-        mean = _mean(space.rows(other, cohort))
-        is_tied, numbers = self._numbers(asked, mean, space, other)
-        rows = np.flatnonzero(np.isfinite(numbers[0]))
-        cosines, gaps = numbers[:, rows]
-        likely = probabilities(cosines, gaps, is_tied[rows] | (self.footprints[0].kind == "tied"))
-        is_known = min(len(self.footprints), len(rows)) >= FEWEST_KNOWN
-        yield _Compared(other, rows, cosines, likely if is_known else None, len(words))
-
-    def _numbers(
-        self, asked: Side, mean: Float64[np.ndarray, " words"], space: WordSpace, other: FamilyView
-    ) -> tuple[Bool[np.ndarray, " models"], Float64[np.ndarray, "2 models"]]:
-        """Of every model of a family: whether its footprint is tied; its cosine with the query, and
-        how far that is above its best with another model of the query's family, NaN where it has no
-        footprint."""
-        numbers, is_tied = np.full((2, len(other)), np.nan), np.zeros(len(other), dtype=np.bool_)
-        for start in range(0, len(other), MODELS_AT_ONCE):
-            footprints = whole(other.footprints(other.keys[start : start + MODELS_AT_ONCE]))
-            rows = space.rows(other, footprints)
-            cosines = asked.cosines(Side(rows, mean))
-            here = start + np.flatnonzero(rows.are_here)
-            numbers[0, here] = cosines[0, here - start]
-            numbers[1, here] = (cosines[0] - cosines[1:].max(axis=0))[here - start]
-            is_tied[here] = TokenRows.of(footprints, None).codes[here - start] == 1
-        return is_tied, numbers
+def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _Compared:
+    """`RequestError` where either family has too few models, or they share too few words."""
+    words = shared_words(asked.words, theirs.words)
+    queries, mean = asked.rows(words), _usual(theirs, words)
+    parts = []
+    for rows in unit_rows(theirs, theirs.rows, words):
+        parts.append(np.where(rows.any(axis=1), queries @ unit(rows - mean).T, np.nan))
+    cosines = np.concatenate(parts, axis=1)
+    rows = theirs.rows[here := np.isfinite(cosines[0])]
+    nearest, *others = cosines[:, here]
+    gaps = None
+    if others and min(len(queries), len(rows)) >= FEWEST_KNOWN:
+        gaps = nearest - np.max(others, axis=0)
+    return _Compared(asked, theirs.view, rows, nearest, gaps, len(words))
 
 
 def _are_copies(one: Footprint, other: Footprint) -> bool:
     return all(
         np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "strengths")
     )
-
-
-def _too_few(n: int) -> str:
-    return f"has {n} models whose footprints name tokens; {FEWEST_RANKED} are needed"
-
-
-def _mean(rows: SparseRows) -> Float64[np.ndarray, " words"]:
-    return np.asarray(rows.sum() / (np.count_nonzero(rows.are_here) + SHRINKAGE))
 
 
 def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:
@@ -264,14 +236,15 @@ def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " m
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compared:
     """Models of another family, by rows of its view: how near each is to the query over so many
-    words, and its probability, where that is known."""
+    words; and how far that is above its best with another model of the query's family, where a
+    probability is known."""
 
+    asked: _Asked
     view: FamilyView
     rows: Rows
     cosines: Numbers
-    likely: Numbers | None
+    gaps: Numbers | None
     n_words: int
-    by: str = BY_FOOTPRINTS
 
     def about(self) -> dict[str, Any]:
         return {
@@ -279,9 +252,20 @@ class _Compared:
             "models": len(self.view),
             "compared": len(self.rows),
             "words": self.n_words,
-            "by": self.by,
-            "is_calibrated": self.likely is not None,
+            "by": "footprints" if self.asked.footprints else "answers",
+            "is_calibrated": self.gaps is not None,
         }
+
+    def _probabilities(self, places: Rows) -> list[float] | list[None]:
+        if self.gaps is None:
+            return [None] * len(places)
+        own = [*self.view.footprints(self.view.keys[self.rows[places]])]
+        kinds = [one is not None and one.kind == "tied" for one in own]
+        is_tied = np.array(kinds, dtype=np.bool_) | (self.asked.footprints[0].kind == "tied")
+        likely: list[float] = probabilities(
+            self.cosines[places], self.gaps[places], is_tied
+        ).tolist()
+        return likely
 
     def best(self, k: int, filters: Filters) -> list[Near]:
         """The `k` nearest that pass, not yet ranked among those of other families."""
@@ -291,26 +275,22 @@ class _Compared:
         best = best[rank_rows(view.ids, rows[best], cosines[best])][:k]
         centre, spread = lower_spread(cosines)
         z, labels = (cosines - centre) / spread, view.labels_at(rows[best].tolist())
-        models = []
-        for place in best.tolist():
-            row, p = int(rows[place]), None if self.likely is None else float(self.likely[place])
-            models.append(
-                Near(
-                    rank=0,
-                    model=view.ids[row],
-                    base=view.base,
-                    probability=p,
-                    verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
-                    z=float(z[place]),
-                    fdr=None,
-                    cosine=float(np.clip(cosines[place], -1.0, 1.0)),
-                    score=float(bounded(z[place : place + 1])[0]),
-                    dataset=labels[row].dataset,
-                    author=labels[row].author,
-                    run=labels[row].run,
-                )
+        return [
+            Near.of(
+                view.ids[row],
+                labels[row],
+                float(z[place]),
+                float(cosines[place]),
+                rank=0,
+                base=view.base,
+                probability=p,
+                verdict="no model stands out" if p is None or p < LONE_BOUND else "perhaps",
+                fdr=None,
             )
-        return models
+            for place, row, p in zip(
+                best.tolist(), rows[best].tolist(), self._probabilities(best), strict=True
+            )
+        ]
 
 
 def ranked_across(found: list[Near], k: int) -> list[Near]:
@@ -322,11 +302,4 @@ def ranked_across(found: list[Near], k: int) -> list[Near]:
         value = model.z if known is None else known
         return known is None, -round(value, TIE_DECIMALS), model.base, model.model
 
-    chosen, wrong, fdr = [], 0.0, 0.0
-    for rank, model in enumerate(sorted(found, key=key)[:k], start=1):
-        rate = None
-        if model.probability is not None:
-            wrong += 1.0 - model.probability
-            rate = fdr = max(fdr, wrong / rank)
-        chosen.append(replace(model, rank=rank, fdr=rate))
-    return chosen
+    return with_rates(sorted(found, key=key)[:k])

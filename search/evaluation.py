@@ -27,6 +27,7 @@ from .evidence import (
     Numbers,
     Square,
     Suspect,
+    codes_of_labels,
     name_suspects,
     other_runs,
 )
@@ -85,7 +86,7 @@ class Retrieval:
         run from its candidates and siblings. Of a large family `queries` are sampled."""
         family = family.sorted_by_id()
         names = sorted({label for label in family.labels if label is not None})
-        codes, groups = label_codes(family.labels, names), exclusion_groups(family, exclude)
+        codes, groups = codes_of_labels(family.labels), exclusion_groups(family, exclude)
         eligible = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
         return cls(
             family=family,
@@ -115,7 +116,7 @@ class Retrieval:
         height = max(1, BLOCK_BYTES // row_bytes)
         scored = max(height, LARGE_BYTES // row_bytes) if self.is_large else height
         for start in range(0, len(rows), scored):
-            scores = self.family.score_block(rows[start : start + scored])
+            scores = self.family.scores_between(rows[start : start + scored], np.arange(n_models))
             for part in range(0, len(scores), height):
                 block = rows[start + part : min(start + part + height, start + scored)]
                 block_scores = scores[part : part + height]
@@ -138,12 +139,6 @@ def _sample(
     by_digest = sorted(eligible.tolist(), key=lambda row: id_digest(ids[row]))
     size = size or min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
     return np.array(sorted(by_digest[:size]), dtype=np.int64)
-
-
-def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Codes:
-    """Each label's position in `names`; −1 where there is none."""
-    position = {name: code for code, name in enumerate(names)}
-    return np.array([-1 if label is None else position[label] for label in labels], dtype=np.int64)
 
 
 def exclusion_groups(family: LabelledModels, exclude: Exclude | None) -> Codes:
@@ -363,9 +358,6 @@ def _means(
         return float(np.divide(sums.sum(), counts.sum())), sums / counts
 
 
-MOST_MODELS = 4_000
-"""Models of a silhouette, whose distances are held: 128 MB."""
-
 SEVERAL_FAMILIES = "several families: each has its own in by_base"
 
 MEASURES = """micro macro chance note lift ci95 ci95_reason p_value permutations nn1 map silhouette
@@ -542,7 +534,6 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
     chance = fmean(result.siblings / result.candidates for result in results)
     interval = bootstrap_interval(results, seed=seed)
     have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
-    is_small = len(family.ids) <= MOST_MODELS
     suspects, compared = suspect_labels(family)
     too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
     return {
@@ -557,7 +548,7 @@ def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
         "permutations": significance.permutations,
         "nn1": fmean(result.nn1 for result in results),
         "map": fmean(result.average_precision for result in results),
-        "silhouette": family_silhouette(family, family.labels) if is_small else None,
+        "silhouette": None if retrieval.is_large else family_silhouette(family, family.labels),
         "by_dataset": by_dataset,
         "taken_for": _count_retrieved(results),
         "confusion": _confusion(results, retrieval.names),

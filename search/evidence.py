@@ -633,25 +633,18 @@ class LabelledCohort:
     ) -> None:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
         self.rescore = rescore if len(rows) <= RESCORED else None
-        self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
+        self._last: tuple[tuple[str | None, ...], Calibration] | None = None
         self._suspects: tuple[list[Label | None], list[Suspect]] = ([], [])
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now, without those that names of models gave; computed again where
         one of them changed."""
-        last = self._last
-        if last is not None and last[0] == view.changes and view.is_current:
-            return last[2]
-        listed = self.rows.tolist()
-        labels = view.labels_at(listed)
-        names = tuple(labels[row].stated if row in labels else None for row in listed)
-        if last is not None and last[1] == names and last[2].models == len(view):
-            calibration = last[2]
-        else:
-            calibration = self.calibrate(names, len(view))
-        if view.is_current:
-            self._last = view.changes, names, calibration
-        return calibration
+        labels, last = view.labels_at(self.rows.tolist()), self._last
+        stated = (labels[row].stated if row in labels else None for row in self.rows.tolist())
+        names = tuple(stated)
+        if last is None or last[0] != names or last[1].models != len(view):
+            last = self._last = names, self.calibrate(names, len(view))
+        return last[1]
 
     def calibrate(self, names: Sequence[str | None], n_family: int) -> Calibration:
         """By the labels of the cohort's models."""

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
-from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -38,8 +37,6 @@ from .word_rows import (
     answer_reading,
     usual_reading,
 )
-
-Thing = TypeVar("Thing")
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -81,8 +78,6 @@ NORMAL_LOWER = 0.158655
 
 HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
-
-LARGEST_SCORE = 1 - 1e-9
 
 ReadWords = Callable[[Sequence[Footprint | None]], WordRows]
 
@@ -448,13 +443,6 @@ def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
     return scores
 
 
-def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
-    """z of scores; large where a score is 1."""
-    inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
-    z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
-    return z
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
     """Some models, ready to be compared."""
@@ -493,8 +481,7 @@ class FamilyScores:
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         self._cohort_kinds = cohort.of_models[cohort.rows]
-        self._held: dict[int, Float64[np.ndarray, " numbers"]] = {}
-        self._held_words: dict[int, Sequence[ScoredWords]] = {}
+        self._held: dict[int, tuple[np.ndarray, Sequence[ScoredWords]]] = {}
         self._readers = readers
         self._file: TraitFile | None = None
         self._recipe = recipe
@@ -585,33 +572,32 @@ class FamilyScores:
             return replace(self.strangers.take(places), features=sketches)
         if len(listed) > HELD_TRAITS:
             kinds = [view.kinds[row] for row in listed]
-            return replace(self.prepare(sketches, kinds, listed), words=self._stored(view, rows))
-        fresh = lambda new: self._fresh(view, rows[new], sketches.take(new))  # noqa: E731
-        self._held, held = _held_of(self._held, rows, fresh)
-        numbers = np.stack(held)
-        n_traits = self._traits.numbers.shape[1]
+            words = self._words_of(view, rows)
+            return replace(self.prepare(sketches, kinds, listed), words=words)
+        # a new dictionary where it changes, as other threads read the one there is
+        held = self._held
+        if len(new := np.array([i for i, row in enumerate(listed) if row not in held], np.int64)):
+            fresh = self._fresh(view, rows[new], sketches.take(new))
+            own = self._words_of(view, rows[new])
+            each = [[some.take(np.array([i])) for some in own] for i in range(len(new))]
+            pairs = zip(fresh, each, strict=True)
+            held = {**held, **dict(zip(rows[new].tolist(), pairs, strict=True))}
+            kept = list(held.items())[-HELD_TRAITS // 2 :]
+            self._held = dict(kept) if len(held) > HELD_TRAITS else held
+        known, words_of = zip(*[held[row] for row in listed], strict=True)
+        numbers, n_traits = np.stack(known), self._traits.numbers.shape[1]
         traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
         seen = Seen(numbers[:, n_traits:], self._traits.n_cohort)
-        return Scored(sketches, traits, seen, self._stored(view, rows))
+        joined = [ScoredWords.joined(some) for some in zip(*words_of, strict=True)]
+        return Scored(sketches, traits, seen, joined)
 
-    def _stored(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
-        """The words of some stored models; those of the latest are held."""
-
-        def read(new: Rows) -> list[ScoredWords]:
-            footprints, places = view.footprints(view.keys[new]), self._places(new.tolist())
-            pairs = zip(self._words, self._readers, strict=True)
-            return [scores.prepare(words(footprints), places) for scores, words in pairs]
-
-        def each(new: Rows) -> list[list[ScoredWords]]:
-            fresh = read(rows[new])
-            return [[some.take(np.array([i])) for some in fresh] for i in range(len(new))]
-
+    def _words_of(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
+        """The words of some stored models, of each sort."""
         if not self._words:
             return ()
-        if len(rows) > HELD_TRAITS:
-            return read(rows)
-        self._held_words, held = _held_of(self._held_words, rows, each)
-        return [ScoredWords.joined(some) for some in zip(*held, strict=True)]
+        footprints, places = view.footprints(view.keys[rows]), self._places(rows.tolist())
+        pairs = zip(self._words, self._readers, strict=True)
+        return [scores.prepare(words(footprints), places) for scores, words in pairs]
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
@@ -758,20 +744,6 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, self._part_weights, strict=True):
             total += weight * scale.of(part, left, right)
         return total
-
-
-def _held_of(
-    held: dict[int, Thing], rows: Rows, make: Callable[[Rows], Iterable[Thing]]
-) -> tuple[dict[int, Thing], list[Thing]]:
-    """What to hold for later, and what is held of some rows or made now of the places that lack it;
-    a new dictionary, as other threads read the one there is."""
-    listed = rows.tolist()
-    new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
-    if len(new):
-        held = {**held, **dict(zip(rows[new].tolist(), make(new), strict=True))}
-    is_full = len(held) > HELD_TRAITS
-    kept = dict(list(held.items())[-HELD_TRAITS // 2 :]) if is_full else held
-    return kept, [held[row] for row in listed]
 
 
 def _strangeness(whole: WithCohort) -> WithCohort:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from .evidence import verdict
 from .family_scores import TIE_DECIMALS
+from .neighbours import with_rates
 from .trained_on import TrainedModel, TrainedModels
 
 
@@ -43,12 +44,5 @@ def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel
             lowest = min(lowest, -1.0 if model.probability is None else model.probability)
             key = round(-lowest, TIE_DECIMALS), round(-model.z, TIE_DECIMALS)
             placed.append(((*key, model.base, model.rank), model))
-    ranked, wrong, rate = [], 0.0, 0.0
-    for rank, (_, model) in enumerate(sorted(placed, key=lambda entry: entry[0])[:k], start=1):
-        if model.probability is None:
-            rate = max(rate, model.fdr)
-        else:
-            wrong += 1.0 - model.probability
-            rate = max(rate, wrong / rank)
-        ranked.append(replace(model, rank=rank, fdr=rate))
-    return tuple(ranked)
+    placed.sort(key=lambda entry: entry[0])
+    return tuple(with_rates([model for _, model in placed[:k]]))

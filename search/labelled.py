@@ -35,7 +35,6 @@ from .family_scores import (
     codes_of,
     lower_spread,
     measure_scale,
-    unbounded,
     weights_by_kinds,
 )
 from .layout import AT_ONCE, SAMPLE, Axes, axes_of, sample_places
@@ -277,16 +276,6 @@ class LabelledModels:
     source: PairSource | None = field(default=None, compare=False)
     axes: Axes | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        columns = (self.vectors, self.labels, self.authors, self.runs)
-        if {len(column) for column in columns} != {len(self.ids)}:
-            raise ValueError(
-                f"{self.base}: {len(self.ids)} ids, but "
-                f"{[len(column) for column in columns]} vectors, labels, authors, runs"
-            )
-        if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{self.base}: duplicate id")
-
     @property
     def unlabelled_rows(self) -> Int64[np.ndarray, " unlabelled"]:
         return np.array([row for row, label in enumerate(self.labels) if label is None], np.int64)
@@ -307,12 +296,8 @@ class LabelledModels:
             source=None if self.source is None else self.source.take(order),
         )
 
-    def score_block(self, rows: Int64[np.ndarray, " block"]) -> Float64[np.ndarray, "block models"]:
-        """Scores of some models with all, rounded to `TIE_DECIMALS`."""
-        return self.scores_between(rows, np.arange(len(self.ids)))
-
     def scores_between(self, rows: Queries, columns: Columns) -> Scores:
-        """Scores of some models with some others, rounded as in `score_block`."""
+        """Scores of some models with some others, rounded to `TIE_DECIMALS`."""
         return np.asarray(np.round(self.unrounded_between(rows, columns), TIE_DECIMALS))
 
     def unrounded_between(self, rows: Queries, columns: Columns) -> Scores:
@@ -326,11 +311,10 @@ class LabelledModels:
         return self._vector_cosines(rows, columns)
 
     def pairs_between(self, rows: Queries, columns: Columns) -> PairScores:
-        """Plain cosines, 1 for copies, and z of some models with some others."""
-        if self.source is not None:
-            return self.source.pairs(rows, columns)
-        z = unbounded(self.scores_between(rows, columns))
-        return PairScores(cosines=self._vector_cosines(rows, columns), z=z)
+        """Plain cosines, 1 for copies, and z of some models with some others, as they have a
+        `source`."""
+        assert self.source is not None
+        return self.source.pairs(rows, columns)
 
     def _vector_cosines(self, rows: Queries, columns: Columns) -> Scores:
         """In float64, a range of columns at a time: float32 sums of equal vectors may differ in

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import fsum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from ..store import AttachedIndex
 
 log = logging.getLogger(__name__)
+
+AnyNear = TypeVar("AnyNear", bound="Near")
 
 EVERY_MODEL = Filters()
 
@@ -136,6 +138,37 @@ class Near:
     author: str | None
     run: str | None
     base: str
+
+    @classmethod
+    def of(
+        cls: type[AnyNear], model: str, label: Label, z: float, cosine: float, **more: Any
+    ) -> AnyNear:
+        """With what follows of z and cosine, and from the label."""
+        return cls(
+            model=model,
+            z=z,
+            score=float(bounded(np.array([z]))[0]),
+            cosine=min(1.0, max(-1.0, cosine)),
+            dataset=label.dataset,
+            author=label.author,
+            run=label.run,
+            **more,
+        )
+
+
+def with_rates(ranked: Sequence[AnyNear]) -> list[AnyNear]:
+    """Models of several families by falling probability, with their ranks, and rates of false
+    discoveries down to each, which never fall; of one of no known probability that of its family,
+    if that is known."""
+    numbered, wrong, rate = [], 0.0, 0.0
+    for rank, model in enumerate(ranked, start=1):
+        own = model.fdr
+        if model.probability is not None:
+            wrong += 1.0 - model.probability
+            own = wrong / rank
+        rate = max(rate, own or 0.0)
+        numbered.append(replace(model, rank=rank, fdr=None if own is None else rate))
+    return numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,18 +438,15 @@ def nearest(
         part, judged = parts[of], judgements[of]
         fdr = max(fdr, float(judged.fdr[place]))
         neighbours.append(
-            Neighbour(
+            Neighbour.of(
+                model,
+                label,
+                model_z,
+                cosine,
                 rank=place + 1,
-                model=model,
-                cosine=min(1.0, max(-1.0, cosine)),
-                score=float(bounded(np.array([model_z]))[0]),
-                z=model_z,
                 probability=judged.probability(place),
                 fdr=fdr,
                 verdict=judged.verdicts[place],
-                dataset=label.dataset,
-                author=label.author,
-                run=label.run,
                 base=part.base,
                 source=part.source,
             )

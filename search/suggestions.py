@@ -20,8 +20,17 @@ from typing import Any, Literal
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from .evaluation import Exclude, label_codes
-from .evidence import COPY_COSINE, Calibration, Numbers, Verdict, calibrate, find_cases, verdict
+from .evaluation import Exclude
+from .evidence import (
+    COPY_COSINE,
+    Calibration,
+    Numbers,
+    Verdict,
+    calibrate,
+    codes_of_labels,
+    find_cases,
+    verdict,
+)
 from .family_scores import PairScores, id_digest
 from .labelled import LabelledModels
 from .neighbours import JUDGED
@@ -96,16 +105,6 @@ MOST_SAMPLED = 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """For each of some models: the dataset of its nearest labelled model, as a place among those of
-    the references; the probability that it is its own; and whether the two are copies."""
-
-    codes: Queries = field(compare=False)
-    p: Evidence = field(compare=False)
-    are_copies: Bool[np.ndarray, " queries"] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """The labelled models as queries, by what is known without their dataset: the probability of
     each answer, whether it was right, and whether the query's siblings were taken away; weighted so
@@ -168,9 +167,8 @@ def suggest_datasets(
     odds = (1.0 - unknown_share + MOST_SURE) / (unknown_share + MOST_SURE)
     held_out = hold_out(references, known, odds)
     rows = family.unlabelled_rows
-    answers = _answer_all(family, rows, references, known, odds)
-    names = [*references.names, ""]
-    offers = combine_answers([names[code] for code in answers.codes.tolist()], 1 - answers.p, kept)
+    names, likely, are_copies = _answers(family, rows, references, known, odds)
+    offers = combine_answers(names, 1 - likely, kept)
     ids = [family.ids[row] for row in rows.tolist()]
     order = sorted(range(len(ids)), key=lambda place: (offers.rates[place], ids[place]))
     n = np.arange(1, len(order) + 1)
@@ -182,7 +180,7 @@ def suggest_datasets(
         if 1 - p > HINTED:
             continue
         from_data = bool(offers.from_data[place])
-        is_copy = bool(answers.are_copies[place]) and not from_data
+        is_copy = bool(are_copies[place]) and not from_data
         suggestions.append(
             Suggestion(
                 model=ids[place],
@@ -215,46 +213,28 @@ def suggest_datasets(
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
-def _answer_all(
+def _answers(
     family: LabelledModels, rows: Queries, references: References, known: Calibration, odds: float
-) -> Answers:
-    """Answers for unlabelled models, `BLOCK` at a time."""
-    parts = []
+) -> tuple[list[str], Evidence, Bool[np.ndarray, " queries"]]:
+    """For each unlabelled model: the dataset of its nearest reference, "" without one; the
+    probability that it is its own, under other `odds` of a known dataset than those of the cases, 1
+    for copies, 0 where nothing is known; and whether the two are copies."""
+    names, p, are_copies = [""] * len(rows), np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
         pairs = family.pairs_between(block, references.rows)
         allowed = may_answer(family, block, pairs.cosines, references)
-        parts.append(answer(pairs.z, pairs.cosines, allowed, references, known, odds))
-    return Answers(
-        codes=np.concatenate([np.zeros(0, np.int64), *(part.codes for part in parts)]),
-        p=np.concatenate([np.zeros(0), *(part.p for part in parts)]),
-        are_copies=np.concatenate([np.zeros(0, np.bool_), *(part.are_copies for part in parts)]),
-    )
-
-
-def answer(
-    z: WithLabelled,
-    cosines: WithLabelled,
-    allowed: MayAnswer,
-    references: References,
-    known: Calibration,
-    odds: float = 1.0,
-) -> Answers:
-    """The dataset of each model's nearest reference, with its probability under other `odds` of a
-    known dataset than those of the cases; 1 for copies, 0 where nothing is known."""
-    codes, p = np.full(len(z), -1, dtype=np.int64), np.zeros(len(z))
-    are_copies = np.zeros(len(z), np.bool_)
-    for row, may in enumerate(allowed):
-        places = np.setdiff1d(np.flatnonzero(may), known.doubted)
-        if not len(places):
-            continue
-        order = places[np.argsort(-z[row, places], kind="stable")[:JUDGED]]
-        codes[row] = references.codes[order[0]]
-        are_copies[row] = cosines[row, order[0]] >= COPY_COSINE
-        labels = [references.names[code] for code in references.codes[order].tolist()]
-        judged = known.judge(z[row, order], labels, cosines[row, order])
-        p[row] = 1.0 if are_copies[row] else judged.probability(0) or 0.0
-    return Answers(codes=codes, p=with_odds(p, odds), are_copies=are_copies)
+        for at, may in enumerate(allowed):
+            places = np.setdiff1d(np.flatnonzero(may), known.doubted)
+            if not len(places):
+                continue
+            z, cosines, row = pairs.z[at], pairs.cosines[at], start + at
+            order = places[np.argsort(-z[places], kind="stable")[:JUDGED]]
+            labels = [references.names[code] for code in references.codes[order].tolist()]
+            judged = known.judge(z[order], labels, cosines[order])
+            names[row], are_copies[row] = labels[0], cosines[order[0]] >= COPY_COSINE
+            p[row] = 1.0 if are_copies[row] else judged.probability(0) or 0.0
+    return names, with_odds(p, odds), are_copies
 
 
 def with_odds(p: Evidence, odds: float) -> Evidence:
@@ -335,7 +315,7 @@ def pick_references(family: LabelledModels, sample: Sample | None = None) -> Ref
     rows, some = sample.rows[places], np.ix_(places, places)
     labels = [family.labels[row] or "" for row in rows.tolist()]
     names = tuple(sorted(set(labels)))
-    codes = label_codes(labels, names)
+    codes = codes_of_labels(labels)
     z, cosines = sample.pairs.z[some], sample.pairs.cosines[some]
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]

@@ -24,7 +24,7 @@ taken out of the effect). The idea of a control that no model saw: dataset infer
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
@@ -33,9 +33,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, UnknownRecipe
-from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet
+from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet, Slot
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .evidence import (
     FEWEST_MODELS,
@@ -50,13 +50,14 @@ from .evidence import (
 from .family_scores import (
     LEAST_SPREAD,
     NORMAL_LOWER,
+    BlockPairs,
     Codes,
     FamilyScores,
     PairScores,
     Rows,
     Scored,
     Traits,
-    bounded,
+    Weights,
     lower_spread,
     normalised,
     plain,
@@ -93,11 +94,9 @@ LARGEST_FITTED = 80
 """Models of the largest family of which `COEFFICIENTS` are; z of more is lowered by what the
 largest of as many strangers would gain."""
 
-LossKind = Literal["tokens", "classes", "contrastive"]
+Places = Int64[np.ndarray, " _"]
 
-Among = tuple[Float64[np.ndarray, "_ _ _"], Traits | None]
-"""Cosines of gradients with some models, (blocks, gradients, models), and these as other data sees
-them."""
+LossKind = Literal["tokens", "classes", "contrastive"]
 
 LONE_BOUND = 0.85
 """Probability that at most 5 % of data sets that no model saw reach, on files held out."""
@@ -197,84 +196,70 @@ class KeptData:
 
 
 class DataScores:
-    """Scores of gradients with the models of a family."""
+    """Scores of some gradients with the models of a family, each normalised by others of them; the
+    sketches of each are read once."""
 
-    def __init__(
-        self, family: FamilyScores, loss: str, references: SketchMatrix | None = None
-    ) -> None:
-        self.family = family
-        self._references = (
-            references if references is not None and len(references) >= FEWEST_REFERENCES else None
-        )
-        self.n_references = 0 if self._references is None else len(self._references)
-        blocks = list(family.strangers.features.dims)
-        self._weights = weights_by_kinds(blocks, [KIND] * len(family.kinds))
-        if loss in TOKEN_LOSSES:
-            for column, kind in enumerate(family.kinds):
-                of_kind = TOKEN_WEIGHTS["adapter" if kind == "adapter" else "full"]
-                self._weights[:, column] = [of_kind.get(block, 1.0) for block in blocks]
+    def __init__(self, family: FamilyScores, gradients: SketchMatrix) -> None:
+        n = len(gradients)
+        prepared = family.prepare(gradients, [KIND] * n, [-1] * n)
+        self.family, self._gradients = family, gradients
+        self._traits = family.unwhitened(prepared).traits
+        self._among_cohort = gradients.cosines(family.unwhitened_strangers.features)
 
     @classmethod
-    def of(cls, view: FamilyView, data: DataSet, kept: Sequence[DataSet]) -> DataScores:
-        """For a data set, of a view's models, which the other data sets normalise too; RequestError
-        where none has sketches."""
+    def of(cls, view: FamilyView, gradients: Sequence[Mapping[Slot, bytes]]) -> DataScores:
+        """RequestError where none of a view's models has sketches."""
         family = FamilyScores.of(view)
         if family is None:
             raise _no_sketches(view)
-        references = [other.whole for other in _other_data(kept, data)]
-        matrix = SketchMatrix.of_rows(references, view.recipe) if references else None
-        return cls(family, data.loss, matrix)
+        return cls(family, SketchMatrix.of_rows(gradients, view.recipe))
 
-    def prepare(self, sketches: SketchMatrix) -> Scored:
-        """Gradients, compared with the cohort."""
-        n = len(sketches)
-        return self.family.unwhitened(self.family.prepare(sketches, [KIND] * n, [-1] * n))
+    def compare(
+        self, models: Scored, asked: Iterable[tuple[str, Places, Places]]
+    ) -> Iterator[PairScores]:
+        """For each loss, with the places of gradients under it and of those of other data: cosines
+        of each with every model, and z in deviations of the same gradient's scores with the cohort,
+        above their median; all unwhitened."""
+        cosines = self._gradients.cosines(models.features)
+        for loss, rows, others in asked:
+            yield self._scored(cosines, models.traits, loss, rows, others)
 
-    def compare(self, gradients: Scored, models: Scored) -> PairScores:
-        """Cosines of every gradient with every model, and z in deviations of the same gradient's
-        scores with the cohort, above their median; both sides unwhitened."""
-        cohort, references = self.family.unwhitened_strangers, self._references
-        among = [
-            (gradients.features.cosines(some.features), self.seen(some, references))
-            for some in (models, cohort)
-        ]
-        return self.scored(gradients.traits, models.traits, *among)
-
-    def seen(self, models: Scored, references: SketchMatrix | None) -> Traits | None:
-        """The models' traits by their cosines with other data; None with too few of these."""
-        if references is None:
-            return None
-        return self.seen_from(references.cosines(models.features), models.traits)
-
-    def scored(self, gradients: Traits, models: Traits, here: Among, cohort: Among) -> PairScores:
-        """As `compare`, of cosines with the models and with the cohort, each with the traits of
-        those as other data sees them."""
+    def _scored(
+        self, cosines: BlockPairs, models: Traits, loss: str, rows: Places, others: Places
+    ) -> PairScores:
         # whitened cosines find full fine-tunes a little better by gradients, and LoRA much worse
-        sides = (gradients.kinds, gradients.blocks), (models.kinds, models.blocks)
-        whole = plain(here[0], *sides, self._weights)
+        own, weights = self._traits.take(rows), self._weights(loss)
+        cohort = self.family.unwhitened_strangers.traits
+        here, among = cosines[:, rows], self._among_cohort[:, rows]
+        whole = plain(here, (own.kinds, own.blocks), (models.kinds, models.blocks), weights)
 
-        def on_scale(traits: Traits, of_cohort: Traits) -> Float64[np.ndarray, "gradients models"]:
+        def on_scale(models: Traits, cohort: Traits) -> Float64[np.ndarray, "gradients models"]:
             """Normalised cosines, in deviations of those with the cohort."""
-            raw = normalised(here[0], gradients, traits, self._weights)
-            among_strangers = normalised(cohort[0], gradients, of_cohort, self._weights)
-            z = np.empty_like(raw)
-            for row, values in enumerate(among_strangers):
-                centre, spread = lower_spread(values)
-                z[row] = (raw[row] - centre) / spread
-            return z
+            raw = normalised(here, own, models, weights)
+            strangers = normalised(among, own, cohort, weights)
+            scales = np.array([lower_spread(values) for values in strangers])
+            return np.asarray((raw - scales[:, :1]) / scales[:, 1:])
 
-        z = on_scale(models, self.family.unwhitened_strangers.traits)
-        if here[1] is not None and cohort[1] is not None:
-            z = np.minimum(z, on_scale(here[1], cohort[1]))
+        z = on_scale(models, cohort)
+        if len(others) >= FEWEST_REFERENCES:
+            seen = self.seen(cosines[:, others], models)
+            z = np.minimum(z, on_scale(seen, self.seen(self._among_cohort[:, others], cohort)))
         return PairScores(cosines=true_cosines(whole), z=z)
 
-    def seen_from(
+    def _weights(self, loss: str) -> Weights:
+        blocks, kinds = list(self._gradients.dims), self.family.kinds
+        weights = weights_by_kinds(blocks, [KIND] * len(kinds))
+        if loss in TOKEN_LOSSES:
+            for column, kind in enumerate(kinds):
+                of_kind = TOKEN_WEIGHTS["adapter" if kind == "adapter" else "full"]
+                weights[:, column] = [of_kind.get(block, 1.0) for block in blocks]
+        return weights
+
+    def seen(
         self, cosines: Float64[np.ndarray, "blocks references models"], traits: Traits
-    ) -> Traits | None:
-        """Traits with centres and spreads of cosines with other data; None with too few of it."""
+    ) -> Traits:
+        """Traits with centres and spreads of cosines with other data."""
         n = cosines.shape[1]
-        if n < FEWEST_REFERENCES:
-            return None
         centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
         typical = np.median(variance, axis=1, keepdims=True)
         spread = np.sqrt((n * variance + PRIOR_REFERENCES * typical) / (n + PRIOR_REFERENCES))
@@ -285,44 +270,6 @@ class DataScores:
         centres, spreads = seen.scales
         centres[:, :, kind], spreads[:, :, kind] = centre, np.maximum(spread, LEAST_SPREAD)
         return seen
-
-
-class SetScores:
-    """Several data sets of a family, each normalised by the others; the sketches of each are read
-    once."""
-
-    def __init__(self, view: FamilyView, family: FamilyScores, sets: Sequence[DataSet]) -> None:
-        strangers = family.unwhitened_strangers
-        self._gradients = SketchMatrix.of_rows([data.whole for data in sets], view.recipe)
-        of_loss = {data.loss: DataScores(family, data.loss) for data in sets}
-        traits = next(iter(of_loss.values())).prepare(self._gradients).traits
-        among_cohort = self._gradients.cosines(strangers.features)
-        self._each = []
-        for place, data in enumerate(sets):
-            scores, rows = of_loss[data.loss], np.array([place])
-            others = [at for at, other in enumerate(sets) if _is_other(other, data)]
-            seen = scores.seen_from(among_cohort[:, others], strangers.traits)
-            cohort = among_cohort[:, rows], seen
-            self._each.append((scores, traits.take(rows), rows, others, cohort))
-
-    def compare(
-        self, models: Scored
-    ) -> tuple[Float64[np.ndarray, "data models"], Float64[np.ndarray, "data models"]]:
-        """z and cosines of every data set with some models, which are unwhitened."""
-        blocks = self._gradients.cosines(models.features)
-        pairs = [
-            scores.scored(
-                own,
-                models.traits,
-                (blocks[:, rows], scores.seen_from(blocks[:, others], models.traits)),
-                cohort,
-            )
-            for scores, own, rows, others, cohort in self._each
-        ]
-        return (
-            np.concatenate([one.z for one in pairs]),
-            np.concatenate([one.cosines for one in pairs]),
-        )
 
 
 def _kind_of(loss: str) -> LossKind:
@@ -390,18 +337,19 @@ def with_labels(probabilities: Numbers, labels: Sequence[str | None]) -> Numbers
 
 def _rank_models(
     view: FamilyView,
-    scores: DataScores,
     data: DataSet,
+    kept: Sequence[DataSet],
     *,
     k: int = 1,
     filters: Filters = EVERY_MODEL,
     also: Rows | None = None,
 ) -> TrainedModels:
-    """The models that may be the `k` nearest to a data set, and those in the rows `also`; all
-    parts of the data set compared at once.
+    """The models that may be the `k` nearest to a data set, which the other `kept` ones normalise
+    too, and those in the rows `also`; all parts of the data set compared at once.
 
     The error of z is the standard deviation of the groups' z over the root of their number: a
-    group's z is lower than the whole's, as it has fewer examples.
+    group's z is lower than the whole's, as it has fewer examples. RequestError where no model has
+    sketches.
     """
     query = ResolvedQuery(
         model=data.name,
@@ -418,9 +366,12 @@ def _rank_models(
     rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
     compared = len(view) if allowed is None else len(allowed)
     groups, permuted = data.parts(GROUP), data.parts(PERMUTED)
-    parts = SketchMatrix.of_rows([data.whole, *groups, *permuted], view.recipe)
+    parts = [data.whole, *groups, *permuted]
+    others = [other.whole for other in kept if _is_other(other, data)]
+    scores = DataScores.of(view, [*parts, *others])
     models = scores.family.unwhitened(scores.family.stored(view, rows))
-    pairs = scores.compare(scores.prepare(parts), models)
+    places = np.arange(len(parts)), len(parts) + np.arange(len(others))
+    (pairs,) = scores.compare(models, [(data.loss, *places)])
     of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
     calibration = DataCalibration.of(len(view), data.loss)
     order, judged = _rank(
@@ -431,21 +382,18 @@ def _rank_models(
         errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
     trained = []
     for at, (place, error) in enumerate(zip(order.tolist(), errors, strict=True)):
-        row, z, cosine = int(rows[place]), float(pairs.z[0, place]), float(pairs.cosines[0, place])
+        row = int(rows[place])
         trained.append(
-            TrainedModel(
+            TrainedModel.of(
+                view.ids[row],
+                labels[row],
+                float(pairs.z[0, place]),
+                float(pairs.cosines[0, place]),
                 rank=at + 1,
-                model=view.ids[row],
-                cosine=min(1.0, max(-1.0, cosine)),
-                score=float(bounded(np.array([z]))[0]),
-                z=z,
                 z_error=error,
                 probability=judged.probability(at),
                 fdr=float(judged.fdr[at]),
                 verdict=judged.verdicts[at],
-                dataset=labels[row].dataset,
-                author=labels[row].author,
-                run=labels[row].run,
                 base=view.base,
             )
         )
@@ -454,7 +402,7 @@ def _rank_models(
         recipe_id=view.recipe.id,
         models=tuple(trained),
         compared=compared,
-        references=scores.n_references,
+        references=len(others) if len(others) >= FEWEST_REFERENCES else 0,
         control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
         calibration=calibration,
     )
@@ -480,12 +428,8 @@ def _no_sketches(view: FamilyView) -> RequestError:
     )
 
 
-def _other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
-    """The kept data sets but this one: by name, or by the bytes of its files."""
-    return [other for other in kept if _is_other(other, data)]
-
-
 def _is_other(other: DataSet, data: DataSet) -> bool:
+    """By name, and by the bytes of its files."""
     return data.name != other.name and data.sha256 != other.sha256
 
 
@@ -543,12 +487,11 @@ def _nearest_models(
     control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models nearest to a data set, normalised by the other kept data sets too."""
-    scores = DataScores.of(view, data, kept)
-    ranked = _rank_models(view, scores, data, k=k, filters=filters)
+    ranked = _rank_models(view, data, kept, k=k, filters=filters)
     nearest, comparison = ranked.models[:k], None
     if control is not None and nearest:
         rows = view.rows([model.model for model in nearest])
-        comparison = compare_data(view, scores.family, data, control, rows)
+        comparison = compare_data(view, data, control, rows)
     return replace(ranked, models=nearest, comparison=comparison)
 
 
@@ -575,8 +518,7 @@ def find_data(
             raise UnknownRecipe(f"{stored.id} has no fingerprint under {view.recipe.id}")
         found, calibrations = [], {}
         for data in kept:
-            scores = DataScores.of(view, data, kept)
-            ranked = _rank_models(view, scores, data, also=rows)
+            ranked = _rank_models(view, data, kept, also=rows)
             near = next(one for one in ranked.models if one.model == stored.id)
             found.append((data, near.z, near.cosine, near.z_error, near.probability, near.fdr))
             calibrations[data.name] = ranked.calibration
@@ -626,15 +568,18 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
 def compare_kept(view: FamilyView, kept: Sequence[DataSet], rows: Rows) -> KeptData | None:
     """Every data set with the models at some rows; None without any data set. Each is normalised by
     the others. Peak: the sketches of `BLOCK` models."""
-    family = FamilyScores.of(view)
-    if not kept or family is None:
+    if not kept or FamilyScores.of(view) is None:
         return None
-    scores = SetScores(view, family, kept)
+    scores, asked = DataScores.of(view, [data.whole for data in kept]), []
+    for place, data in enumerate(kept):
+        others = [at for at, other in enumerate(kept) if _is_other(other, data)]
+        asked.append((data.loss, np.array([place]), np.array(others, dtype=np.int64)))
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
-        models = family.unwhitened(family.stored(view, rows[block]))
-        z[:, block], cosines[:, block] = scores.compare(models)
+        models = scores.family.unwhitened(scores.family.stored(view, rows[block]))
+        for place, pairs in enumerate(scores.compare(models, asked)):
+            z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
     labels = view.labels_at(rows.tolist())
     datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
     probabilities, rates = np.full(z.shape, np.nan), np.empty(z.shape)
@@ -788,30 +733,22 @@ def check_control(data: DataSet, control: DataSet) -> None:
 
 
 def compare_data(
-    view: FamilyView, family: FamilyScores, data: DataSet, control: DataSet, rows: Rows
+    view: FamilyView, data: DataSet, control: DataSet, rows: Rows
 ) -> ControlComparison:
     """How the models in some rows lie between a data set and its control, as `check_control`
-    allows."""
+    allows; the family has sketches."""
     check_control(data, control)
-    groups, control_groups = (
-        SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)
-    )
+    family = FamilyScores.of(view)
+    assert family is not None
+    both = [SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)]
+    models, ids = view.sketches(view.keys[rows]), [view.ids[row] for row in rows.tolist()]
     others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
     return ControlComparison(
         control=control.name,
         examples=data.examples,
-        groups=len(groups),
+        groups=len(both[0]),
         others=others if others >= FEWEST_OTHERS else 0,
-        models=tuple(
-            compare_groups(
-                family,
-                groups,
-                control_groups,
-                models=view.sketches(view.keys[rows]),
-                ids=[view.ids[row] for row in rows.tolist()],
-                rows=rows,
-            )
-        ),
+        models=tuple(compare_groups(family, *both, models=models, ids=ids, rows=rows)),
     )
 
 
@@ -827,18 +764,16 @@ def compare_groups(
     """The effect on the models in `rows`, from the gradients of groups of examples."""
     strangers = family.strangers.features
     among = [groups.cosines(strangers) for groups in (data, control)]
-    scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
+    spreads = block_spreads(np.concatenate(among, axis=1))
+    # what cosines of each block are multiplied by before they are summed
+    shares = np.array([WEIGHTS.get(block, 1.0) for block in strangers.dims])
+    scale = shares / shares.sum() / spreads
     own, own_control, others, others_control = (
         np.tensordot(scale, cosines, axes=1)
         for cosines in (data.cosines(models), control.cosines(models), *among)
     )
-    return compare_with_control(
-        own,
-        own_control,
-        ids,
-        Differences.of(others, others_control),
-        rows[:, None] == family.cohort[None, :],
-    )
+    of_others = Differences.of(others, others_control)
+    return compare_with_control(own, own_control, ids, of_others, rows[:, None] == family.cohort)
 
 
 def block_spreads(
@@ -850,14 +785,6 @@ def block_spreads(
     spreads: Float64[np.ndarray, " blocks"] = np.median((high - low) / 2, axis=1)
     np.maximum(spreads, LEAST_SPREAD, out=spreads)
     return spreads
-
-
-def _scales(
-    blocks: Sequence[str], spreads: Float64[np.ndarray, " blocks"]
-) -> Float64[np.ndarray, " blocks"]:
-    """What cosines of each block are multiplied by before they are summed."""
-    shares = np.array([WEIGHTS.get(block, 1.0) for block in blocks])
-    return np.asarray(shares / shares.sum() / spreads, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

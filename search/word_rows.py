@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Bool, Float32, Float64, Int8, Int64, UInt8, UInt32
+from ..arrays import Float32, Float64, Int8, Int64, UInt8, UInt32
 from ..records import Footprint
 
 Rows = Int64[np.ndarray, " rows"]
@@ -195,11 +195,6 @@ class SparseRows:
     values: tuple[Float64[np.ndarray, " _"], ...]
     width: int
 
-    @property
-    def are_here(self) -> Bool[np.ndarray, " rows"]:
-        """Whether a row has any number."""
-        return np.array([len(some) > 0 for some in self.places], dtype=np.bool_)
-
     def products(self, other: SparseRows) -> Products:
         """Inner products, of every row with every other."""
         products = np.zeros((len(self.places), len(other.places)))
@@ -218,27 +213,12 @@ class SparseRows:
             spread[own] = 0.0
         return products
 
-    def along(self, vector: Float64[np.ndarray, " width"]) -> Float64[np.ndarray, " rows"]:
-        """Inner products with one vector."""
-        pairs = zip(self.places, self.values, strict=True)
-        return np.array([values @ vector[places] for places, values in pairs], dtype=np.float64)
-
-    def squares(self) -> Float64[np.ndarray, " rows"]:
-        return np.array([values @ values for values in self.values], dtype=np.float64)
-
     def dense(self) -> Float64[np.ndarray, "rows width"]:
         """Zeros, with the numbers in their places."""
         rows = np.zeros((len(self.places), self.width))
         for row, places, values in zip(rows, self.places, self.values, strict=True):
             row[places] = values
         return rows
-
-    def sum(self) -> Float64[np.ndarray, " width"]:
-        """Of all rows."""
-        total = np.zeros(self.width)
-        for places, values in zip(self.places, self.values, strict=True):
-            total[places] += values
-        return total
 
 
 _NO_TOKENS, _NO_RANKS = np.zeros(0, np.uint32), np.zeros(0, np.float32)

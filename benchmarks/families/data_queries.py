@@ -167,10 +167,7 @@ def _rows(
     assert scores is not None
     everything = scores.unwhitened(scores.stored(view, np.arange(len(view))))
     own = np.array([datasets.get(id, "") for id in view.ids])
-    z = {}
-    for name, sketches, loss, _ in queries:
-        by_loss = DataScores(scores, loss)
-        z[name] = by_loss.compare(by_loss.prepare(sketches), everything).z[0]
+    z = {name: _z(scores, sketches, loss, everything) for name, sketches, loss, _ in queries}
     for candidates, (folder, half) in CANDIDATES.items():
         is_few = "25-step" in way and folder in ("few-steps", "")
         rows = np.array([
@@ -205,9 +202,12 @@ class Subfamily:
 
     def ask(self, sketches: SketchMatrix, loss: LossName) -> tuple[np.ndarray, DataCalibration]:
         """z of a data set with every model, and what it proves."""
-        scores = DataScores(self._family, loss)
-        z = scores.compare(scores.prepare(sketches), self._models).z[0]
-        return z, DataCalibration.of(self.n, loss)
+        return _z(self._family, sketches, loss, self._models), DataCalibration.of(self.n, loss)
+
+
+def _z(family: FamilyScores, sketches: SketchMatrix, loss: LossName, models: Scored) -> np.ndarray:
+    asked = [(loss, np.arange(1), np.arange(0))]
+    return next(DataScores(family, sketches).compare(models, asked)).z[0]
 
 
 def _evidence(

@@ -87,7 +87,7 @@ def ask(family: LabelledModels, question: Question) -> Answer | None:
         siblings = int(same.sum())
         if siblings == 0:
             continue
-        (scores,) = family.score_block(np.array([row]))
+        (scores,) = family.scores_between(np.array([row]), np.arange(len(family.ids)))
         order = np.argsort(-scores[others], kind="stable")
         purities.append(float(same[order[:siblings]].mean()))
         firsts.append(bool(same[order[0]]))
@@ -122,7 +122,7 @@ def _silhouette(family: LabelledModels, question: Question) -> float | None:
     ]
     if question.queries != question.candidates:
         return None
-    scores = family.score_block(np.array(rows))[:, rows]
+    scores = family.scores_between(np.array(rows), np.array(rows))
     distances = np.maximum(1.0 - scores, 0.0)
     np.fill_diagonal(distances, 0.0)
     labels = [_name(family.labels[row], question) for row in rows]
@@ -254,7 +254,7 @@ def parents_found(family: LabelledModels, labels: Path) -> tuple[int, int]:
     merges = [row for row, id in enumerate(family.ids) if kind_of(id) == "merged"]
     found = 0
     for row in merges:
-        (scores,) = family.score_block(np.array([row]))
+        (scores,) = family.scores_between(np.array([row]), np.arange(len(family.ids)))
         ranked = sorted(full, key=lambda other: -scores[other])
         nearest = list(dict.fromkeys(family.labels[other] for other in ranked))[:2]
         found += set(nearest) == set(parents[family.ids[row]])

@@ -27,9 +27,6 @@ Row = Mapping[str, object]
 NumberedRow = tuple[int, Row | str]
 """The number of a row, or of its last line, from 1, and its values or why it has none."""
 
-HALF_PAIR = "\ud800"
-"""In a text, what a file calls half of a surrogate pair; a byte that is no UTF-8 is another."""
-
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
@@ -468,8 +465,6 @@ def _is_header(
 
 ROWS_FOR_COLUMNS = 1000
 BLOCK_CHARACTERS = 1 << 20
-ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-SURROGATE = re.compile("[\ud800-\udfff]")
 TOO_DEEP = "nested too deeply"
 
 
@@ -519,21 +514,15 @@ def json_rows(file: TextFile, *, is_list: bool = False) -> Iterator[NumberedRow]
             yield number, "empty"
         else:
             try:
-                yield number, _record(json.loads(line), line)
+                yield number, _record(json.loads(line))
             except ValueError:
                 yield number, "not JSON"
             except RecursionError:
                 yield number, TOO_DEEP
 
 
-def _record(value: object, text: str) -> Row | str:
-    if not isinstance(value, dict):
-        return "not an object with columns"
-    if ESCAPED_SURROGATE.search(text) and not SURROGATE.search(text):
-        # of an escape, and not for a byte that is no UTF-8, which others stand for
-        whole, n_halves = SURROGATE.subn(HALF_PAIR, json.dumps(value, ensure_ascii=False))
-        return json.loads(whole) if n_halves else value
-    return value
+def _record(value: object) -> Row | str:
+    return value if isinstance(value, dict) else "not an object with columns"
 
 
 def _list_rows(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
@@ -556,7 +545,7 @@ def _list_rows(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
             raise DataError(f"{path}: record {number + 1} is {TOO_DEEP}") from err
         if whole:
             number += 1
-            yield number, _record(value, text[start:stop])
+            yield number, _record(value)
             start = stop
             continue
         text, start = text[start:], 0

@@ -16,6 +16,7 @@ from ...indexer import (
     LayerMatrix,
     MatrixSample,
     Member,
+    PlacedModel,
     find_member,
     find_unread,
     form_of,
@@ -65,11 +66,8 @@ class OpenedModel:
     def unread_beside(self, compared: Collection[str]) -> list[str]:
         """The tensors of its layers that are not among those that were compared; of experts, which
         are sampled, those of a layer are compared with the first."""
-        shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
-        try:
-            placed = set(place(shapes, self.config).by_tensor())
-        except ModelError:
-            placed = set()
+        shapes = self._shapes
+        placed = set(self._placed.by_tensor()) if self._placed else set()
         sampled = {matrix.tensor for matrix in self.matrices}
         rest = [name for name in shapes if name not in compared and name not in placed - sampled]
         return sorted(find_unread(rest, shapes))
@@ -88,12 +86,19 @@ class OpenedModel:
     @cached_property
     def rows(self) -> ModelRows | None:
         """Rows that are read one by one; None where no rule places its matrices."""
-        shapes = {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
+        placed = self._placed
+        return None if placed is None else ModelRows(self.checkpoint, placed, self.config)
+
+    @cached_property
+    def _placed(self) -> PlacedModel | None:
         try:
-            placed = place(shapes, self.config)
+            return place(self._shapes, self.config)
         except ModelError:
             return None
-        return ModelRows(self.checkpoint, placed, self.config)
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: ref.shape for name, ref in self.checkpoint.tensors.items()}
 
     @cached_property
     def facts(self) -> dict[str, str | int]:

@@ -28,21 +28,24 @@ VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
-class BaseSignature:
-    """A base as models are compared with it; `models`: of its family, in the catalog."""
+class KnownBase:
+    """A base that the catalog knows, by its signature; `models`: of its family, in the catalog;
+    `reason`: why it has no signature, where it has none."""
 
-    stored: StoredSignature
+    base: str
+    stored: StoredSignature | None
     models: int = 0
+    reason: str = ""
 
     @property
-    def base(self) -> str:
-        return self.stored.base
+    def registered(self) -> bool:
+        return self.stored is not None and self.stored.registered
 
     @cached_property
     def invariants(self) -> BaseInvariants | None:
         """What no change of basis alters; None where nothing is kept of it."""
         try:
-            stored = self.stored.invariants
+            stored = self.stored.invariants if self.stored else b""
             return BaseInvariants.from_bytes(stored) if stored else None
         except ValueError as err:
             log.warning("base %s: %s; `deltadex bases add` reads it again", self.base, err)
@@ -50,12 +53,13 @@ class BaseSignature:
 
     @cached_property
     def facts(self) -> dict[str, str | int]:
-        facts: dict[str, str | int] = json.loads(self.stored.facts)
+        facts: dict[str, str | int] = json.loads(self.stored.facts) if self.stored else {}
         return facts
 
     @cached_property
     def samples(self) -> tuple[MatrixSample, ...]:
         samples, start = [], 0
+        assert self.stored is not None
         for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
             stop = start + entries * RUN_WIDTH[dtype]
             values = _decoded(self.stored.runs[start:stop], dtype)
@@ -72,10 +76,21 @@ class BaseSignature:
             )
         return tuple(samples)
 
-    @property
-    def n_bytes(self) -> int:
-        stored = self.stored
-        return sum(map(len, (stored.runs, stored.invariants, stored.matrices, stored.facts)))
+    def to_json(self) -> dict[str, object]:
+        stored, facts = self.stored, self.facts
+        parts = (stored.runs, stored.invariants, stored.matrices, stored.facts) if stored else ()
+        return {
+            "base": self.base,
+            "state": "known" if stored else "not read",
+            "registered": self.registered,
+            "models": self.models,
+            "type": facts.get("model_type"),
+            "layers": facts.get("layers"),
+            "width": facts.get("width"),
+            "vocabulary": facts.get("vocabulary"),
+            "bytes": sum(map(len, parts)) if stored else None,
+            "reason": self.reason,
+        }
 
 
 def _encoded(values: Float32[np.ndarray, " entries"], dtype: str) -> bytes:
@@ -124,31 +139,6 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
         return b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownBase:
-    """A base that the catalog knows; `reason`: why it has no signature, where it has none."""
-
-    base: str
-    models: int = 0
-    signature: BaseSignature | None = None
-    reason: str = ""
-
-    def to_json(self) -> dict[str, object]:
-        facts = self.signature.facts if self.signature else {}
-        return {
-            "base": self.base,
-            "state": "known" if self.signature else "not read",
-            "registered": self.signature is not None and self.signature.stored.registered,
-            "models": self.models,
-            "type": facts.get("model_type"),
-            "layers": facts.get("layers"),
-            "width": facts.get("width"),
-            "vocabulary": facts.get("vocabulary"),
-            "bytes": self.signature.n_bytes if self.signature else None,
-            "reason": self.reason,
-        }
-
-
 def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
     """Every base of a family, and every registered one, by name. Signatures that are missing are
     made of the base's folder, its cached or remote weights, and stored where the catalog can be
@@ -167,9 +157,7 @@ def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
                 reason = str(err)
                 if isinstance(err, ModelError) and err.code == "hub-unreachable":
                     unreachable = err.reason  # the others would wait for it as long
-        models = counts.get(name, 0)
-        own = BaseSignature(signature, models) if signature else None
-        known.append(KnownBase(base=name, models=models, signature=own, reason=reason))
+        known.append(KnownBase(name, signature, counts.get(name, 0), reason))
     return known
 
 
@@ -181,7 +169,7 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
         signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
     except (ModelError, BaseError) as err:
         raise RequestError(f"{spelling}: {err}") from err
-    return KnownBase(base=base.name, signature=BaseSignature(signature))
+    return KnownBase(base.name, signature)
 
 
 def _signature_of(
@@ -195,7 +183,7 @@ def _signature_of(
     return signature
 
 
-def closest(candidates: Sequence[BaseSignature]) -> list[BaseSignature]:
+def closest(candidates: Sequence[KnownBase]) -> list[KnownBase]:
     """In the order in which one of several equal bases is chosen: the one of most models, a family
     before one that was only registered, then by name."""
-    return sorted(candidates, key=lambda b: (-b.models, b.stored.registered, b.base))
+    return sorted(candidates, key=lambda b: (-b.models, b.registered, b.base))

@@ -47,7 +47,7 @@ from .changes import (
 )
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
-from .signatures import BaseSignature, KnownBase, closest, known_bases
+from .signatures import KnownBase, closest, known_bases
 from .whole import OTHERS, NotCompared, compare_with_folder
 
 log = logging.getLogger(__name__)
@@ -162,12 +162,12 @@ class Subject:
 
     catalog: Catalog
     model: OpenedModel
-    bases: Sequence[BaseSignature]
+    bases: Sequence[KnownBase]
     row: ModelRow | None = None
     maps: dict[str, LayerMap] = field(default_factory=dict)
 
-    def signature(self, base: str) -> BaseSignature:
-        return next(s for s in self.bases if s.base == base)
+    def base(self, name: str) -> KnownBase:
+        return next(base for base in self.bases if base.base == name)
 
 
 Stage = Callable[[Subject, Trace], None]
@@ -188,7 +188,7 @@ def align(subject: Subject, trace: Trace) -> None:
         return
     nearest = min(m.distance for m in fitting.values())
     near = [b for b, m in fitting.items() if m.distance <= nearest * (1 + AS_CLOSE) + 1e-9]
-    chosen = closest([subject.signature(base) for base in near])[0]
+    chosen = closest([subject.base(base) for base in near])[0]
     trace.alternatives = [
         {"base": base, "p": m.p, "distance": round(m.distance, 6), "as_close": base in near}
         for base, m in sorted(fitting.items(), key=lambda item: (item[1].distance, item[0]))
@@ -197,7 +197,7 @@ def align(subject: Subject, trace: Trace) -> None:
     explain_map(subject, trace, chosen, fitting[chosen.base])
 
 
-def explain_map(subject: Subject, trace: Trace, base: BaseSignature, found: LayerMap) -> None:
+def explain_map(subject: Subject, trace: Trace, base: KnownBase, found: LayerMap) -> None:
     """Write what a map to a base shows into the trace."""
     trace.base, trace.p = base.base, found.p
     trace.distance = round(found.distance, 6)
@@ -246,7 +246,7 @@ def recognise(subject: Subject, trace: Trace) -> None:
         return
     nearest = max(transformation.cosine for transformation in recognised.values())
     alike = [base for base, t in recognised.items() if t.cosine >= nearest - LIKE_COSINE]
-    chosen = closest([subject.signature(base) for base in alike])[0]
+    chosen = closest([subject.base(base) for base in alike])[0]
     if trace.base is None:
         trace.alternatives = [
             {"base": base, "p": LEAST_P, "distance": None, "as_close": base in alike}
@@ -257,7 +257,7 @@ def recognise(subject: Subject, trace: Trace) -> None:
 
 
 def explain_transformation(
-    subject: Subject, trace: Trace, base: BaseSignature, found: Transformation
+    subject: Subject, trace: Trace, base: KnownBase, found: Transformation
 ) -> None:
     """Write what a base in another basis shows into the trace."""
     layers = dict(found.layers)
@@ -294,8 +294,9 @@ def compare_others(subject: Subject, trace: Trace) -> None:
     found = subject.maps.get(trace.base or "")
     if trace.base is None or found is None or not is_copy(found.pairs):
         return
-    source = subject.signature(trace.base).stored.source
-    compared = compare_with_folder(subject.model, source, found)
+    stored = subject.base(trace.base).stored
+    assert stored is not None
+    compared = compare_with_folder(subject.model, stored.source, found)
     if isinstance(compared, NotCompared):
         trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
         trace.notes.append(trace.not_compared)
@@ -460,16 +461,16 @@ def trace_model(
 def _by_weights(
     trace: Trace, catalog: Catalog, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
 ) -> None:
-    signatures = [k.signature for k in known if k.signature is not None]
-    unread = [f"{k.base} was not compared: {k.reason}" for k in known if not k.signature]
-    if not signatures:
+    bases = [base for base in known if base.stored is not None]
+    unread = [f"{k.base} was not compared: {k.reason}" for k in known if k.stored is None]
+    if not bases:
         line = "no base is known: `deltadex bases add BASE`, or index a family"
         raise RequestError("; ".join([line, *unread]))
-    trace.bases = len(signatures)
+    trace.bases = len(bases)
     trace.notes += unread
     try:
         with open_model(member) as opened:
-            subject = Subject(catalog=catalog, model=opened, bases=signatures, row=row)
+            subject = Subject(catalog=catalog, model=opened, bases=bases, row=row)
             for stage in STAGES:
                 stage(subject, trace)
             trace.bytes_read = opened.checkpoint.bytes_read
@@ -528,9 +529,9 @@ def _by_shapes(
         changed = adapter_placements(member)
     except ModelError as err:
         raise RequestError(f"{trace.model}: {err}") from err
-    signatures = [k.signature for k in known if k.signature is not None]
-    trace.bases = len(signatures)
-    fitting = [s.base for s in signatures if _fits(changed, s.samples)]
+    bases = [base for base in known if base.stored is not None]
+    trace.bases = len(bases)
+    fitting = [base.base for base in bases if _fits(changed, base.samples)]
     named = _named(fitting, member.claims)
     trace.alternatives = [
         {"base": base, "p": None, "distance": None, "as_close": True}

@@ -229,13 +229,10 @@ def _on_circle(rows: Rows, weights: PerPiece) -> Entries:
 
 def _by_matrix(rows: Rows) -> Reconstruction:
     """A sum with weights of their own in every matrix, which no file has."""
-    own = np.stack([_piece_weights(rows, piece) for piece in rows.pieces], axis=1)
+    pairs = [(rows.parts[:, piece].T, rows.wanted[piece]) for piece in rows.pieces]
+    # 0 of a parent that left a matrix unchanged
+    own = np.stack([np.linalg.lstsq(*pair, rcond=1e-9)[0] for pair in pairs], axis=1)
     used = np.stack([(rows.parts[:, piece] != 0).any(1) for piece in rows.pieces], axis=1)
     means = (own * used).sum(1) / np.maximum(used.sum(1), 1)
     make = partial(combined, weights=own, formula=FORMULAS["task_arithmetic"])
     return evaluated(rows, make, None, means.tolist())
-
-
-def _piece_weights(rows: Rows, piece: slice) -> PerParent:
-    """Those of one matrix; 0 of a parent that left it unchanged."""
-    return np.asarray(np.linalg.lstsq(rows.parts[:, piece].T, rows.wanted[piece], rcond=1e-9)[0])

@@ -27,6 +27,7 @@ from .file_on_rows import (
 from .merge_formulas import FORMULAS, Formula, Method
 
 Chosen = Bool[np.ndarray, " entries"]
+Kept = Bool[np.ndarray, "parents entries"]
 Numbers = Float64[np.ndarray, " numbers"]
 
 MOST_ERROR = 0.4
@@ -211,19 +212,6 @@ def _round_density(density: float) -> float:
     return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
 
 
-@dataclass(slots=True, eq=False)
-class _Code:
-    """Which parents each entry is made of: the number of a set, −1 where none fits."""
-
-    sets: list[tuple[int, ...]]
-    number: np.ndarray
-
-    def has(self, parent: int) -> Chosen:
-        inside = np.array([parent in members for members in self.sets] + [False])
-        member: Chosen = inside[self.number]
-        return member
-
-
 def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
     """ΔW of every entry, were it made of a set of parents."""
     terms = rows.parts * rows.spread(gains)
@@ -237,17 +225,17 @@ def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
 
 def _decode(
     rows: Rows, values: Mapping[tuple[int, ...], Entries], error: float | Entries
-) -> tuple[_Code, float]:
-    """The set whose value is nearest, of those within rounding and a relative error of gains."""
-    sets = list(values)
+) -> tuple[Kept, Chosen]:
+    """Which parents each entry is made of, and whether a set fits it: that whose value is nearest,
+    of those within rounding and a relative error of gains."""
     best = np.full(len(rows.wanted), np.inf)
-    number = np.full(len(rows.wanted), -1)
-    for place, members in enumerate(sets):
-        distance = np.abs(values[members] - rows.wanted)
-        slack = rows.slack + error * np.abs(values[members])
-        nearer = (distance <= slack) & (distance < best)
-        best[nearer], number[nearer] = distance[nearer], place
-    return _Code(sets, number), float((number >= 0).mean())
+    kept = np.zeros(rows.parts.shape, dtype=np.bool_)
+    for members, value in values.items():
+        distance = np.abs(value - rows.wanted)
+        nearer = (distance <= rows.slack + error * np.abs(value)) & (distance < best)
+        best[nearer] = distance[nearer]
+        kept[:, nearer] = np.isin(np.arange(len(kept)), members)[:, None]
+    return kept, np.isfinite(best)
 
 
 def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
@@ -257,18 +245,26 @@ def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
         return None
     # draws keep some share of a matrix: it is rescaled by as much
     lengths = np.array([[piece.stop - piece.start for piece in rows.pieces]])
-    rescaled = rows.spread(RESCALED / lengths**0.5)[0]
+    rescaled, error = rows.spread(RESCALED / lengths**0.5)[0], GAIN_ERROR[rows.is_fine]
     for narrower in (1.0, 0.5, 0.1, 0.0):
         values = _set_values(rows, gains)
-        code, share = _decode(rows, values, GAIN_ERROR[rows.is_fine] + narrower * rescaled)
-        clear = _clear(rows, values) & (code.number >= 0)
+        kept, fits = _decode(rows, values, error + narrower * rescaled)
+        clear = _clear(rows, values) & fits
         if clear.sum() < LEAST_DECODED:
             return None
-        gains = _gains_of(rows, code, clear, gains)
-    code, share = _decode(rows, _set_values(rows, gains), GAIN_ERROR[rows.is_fine])
+        gains = _gains_of(rows, kept, clear, gains)
+    kept, fits = _decode(rows, _set_values(rows, gains), error)
     wrong = rows.shifted()
-    _, chance = _decode(wrong, _set_values(wrong, gains), GAIN_ERROR[rows.is_fine])
-    return _recipe(rows, _Decoding(code, gains, clear, share, chance))
+    _, by_chance = _decode(wrong, _set_values(wrong, gains), error)
+    found = Reconstruction(
+        method=None,
+        weights=(),
+        share=float(fits.mean()),
+        chance=float(by_chance.mean()),
+        arithmetic=rows.arithmetic,
+        entries=len(rows.wanted),
+    )
+    return _recipe(rows, found, kept, clear, gains)
 
 
 def _first_gains(rows: Rows, signs: PerParent) -> PerPiece | None:
@@ -312,56 +308,39 @@ def _clear(rows: Rows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
     return clear
 
 
-def _gains_of(rows: Rows, code: _Code, clear: Chosen, gains: PerPiece) -> PerPiece:
+def _gains_of(rows: Rows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiece:
     """Least squares over decoded entries: of all matrices, and of one where it has enough."""
-    kept = np.stack([code.has(parent) for parent in range(len(rows.parts))]) * rows.parts
-    pooled = np.linalg.lstsq(kept[:, clear].T, rows.wanted[clear], rcond=None)[0]
+    parts = kept * rows.parts
+    pooled = np.linalg.lstsq(parts[:, clear].T, rows.wanted[clear], rcond=None)[0]
     refined = np.repeat(pooled[:, None], gains.shape[1], axis=1)
     for column, piece in enumerate(rows.pieces):
         chosen = np.flatnonzero(clear[piece]) + piece.start
-        if len(chosen) >= SPIKE_ENTRIES * len(kept):
-            own = kept[:, chosen]
+        if len(chosen) >= SPIKE_ENTRIES * len(parts):
+            own = parts[:, chosen]
             refined[:, column] = np.linalg.lstsq(own.T, rows.wanted[chosen], rcond=None)[0]
     return refined
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Decoding:
-    """Entries as sums of parents' entries. `clear`: those that rounding leaves no doubt of."""
-
-    code: _Code
-    gains: PerPiece
-    clear: Chosen
-    share: float
-    chance: float
-
-
-def _recipe(rows: Rows, decoding: _Decoding) -> Reconstruction:
-    """What the sets of entries tell of the method."""
-    typical = np.median(decoding.gains, axis=1)
-    n_parents = len(typical)
-    kept = np.stack([decoding.code.has(parent) for parent in range(n_parents)])
+def _recipe(
+    rows: Rows, found: Reconstruction, kept: Kept, clear: Chosen, gains: PerPiece
+) -> Reconstruction:
+    """What the sets of entries tell of the method; `clear`: those that rounding leaves no doubt
+    of."""
+    typical, n_parents = np.median(gains, axis=1), len(gains)
     terms = rows.parts * typical[:, None]
     against = (terms > 0).any(0) & (terms < 0).any(0)
-    opposed = against & decoding.clear & (kept.sum(0) > 0)
+    opposed = against & clear & (kept.sum(0) > 0)
     mixed = (kept & (terms > 0)).any(0) & (kept & (terms < 0)).any(0) & opposed
     # of draws that are not elected, both are kept in the square of the density
-    rate = float((kept & decoding.clear).sum() / max(1, n_parents * decoding.clear.sum()))
+    rate = float((kept & clear).sum() / max(1, n_parents * clear.sum()))
     least = max(0.01, rate**2 / 4)
     elects = bool(opposed.sum() >= SPIKE_ENTRIES and mixed.sum() < least * opposed.sum())
     # an entry that another was elected over says nothing of whether it was kept
-    counted = decoding.clear & ~(against & elects)
+    counted = clear & ~(against & elects)
     separation, error = _separation(rows, kept, counted)
     rates = (kept & counted).sum(1) / max(1, int(counted.sum()))
-    used, density = _drawn(rows, kept, counted, decoding.gains)
-    found = Reconstruction(
-        method=None,
-        weights=tuple(_written(weight) for weight in used),
-        share=decoding.share,
-        chance=decoding.chance,
-        arithmetic=rows.arithmetic,
-        entries=len(rows.wanted),
-    )
+    used, density = _drawn(rows, kept, counted, gains)
+    found = replace(found, weights=tuple(_written(weight) for weight in used))
     is_even = error <= MOST_DOUBT and abs(separation - 0.5) <= DRAWN + 2 * error
     if not is_even or np.ptp(rates) > RATES_WITHIN:
         return found
@@ -374,9 +353,7 @@ def _recipe(rows: Rows, decoding: _Decoding) -> Reconstruction:
     )
 
 
-def _drawn(
-    rows: Rows, kept: Bool[np.ndarray, "parents entries"], counted: Chosen, gains: PerPiece
-) -> tuple[PerParent, float]:
+def _drawn(rows: Rows, kept: Kept, counted: Chosen, gains: PerPiece) -> tuple[PerParent, float]:
     """Weights and density of draws: a matrix is rescaled to the sum of |entries| it had."""
     sizes = np.abs(rows.parts) * counted
     starts = [piece.start for piece in rows.pieces]

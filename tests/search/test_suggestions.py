@@ -5,7 +5,6 @@ import pytest
 from families import make_labelled, scored, shuffled, unit_rows
 
 from deltadex.search.evidence import calibrate
-from deltadex.search.family_scores import bounded
 from deltadex.search.suggestions import (
     HeldOut,
     hold_out,
@@ -40,19 +39,6 @@ def test_clear_datasets_are_suggested_and_right():
         id for id, label in zip(family.ids, family.labels, strict=True) if label is None
     }
     assert calibration["held_out"] == "author"
-
-
-def test_a_family_without_better_scores_is_compared_by_its_vectors():
-    family, truth = make_labelled(60, datasets=4, strength=2.0, labelled=0.7)
-
-    references = pick_references(family)
-    listed = suggest_datasets(family)[0]
-
-    cosines = family.vectors[references.rows] @ family.vectors[references.rows].T
-    assert references.cosines == pytest.approx(cosines, abs=1e-6)
-    assert bounded(references.z) == pytest.approx(cosines, abs=1e-6)
-    assert listed
-    assert all(truth[one.model] == one.dataset for one in listed if not one.hint)
 
 
 def test_noise_gets_no_suggestion_or_hardly_any_where_labels_are_said_to_name_every_dataset():

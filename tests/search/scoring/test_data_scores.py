@@ -49,11 +49,12 @@ def test_scores_are_those_of_both_sides_and_the_lower_among_other_data(kinds, n_
     matrix, later = _matrix(0, N), _matrix(1, LATER)
     family = make_scores(names(N), kinds, VECTORS, matrix.take)
     models = family.unwhitened(family.prepare(later, kinds[:LATER], [-1] * LATER))
-    references = _matrix(2, n_references) if n_references else None
+    references, asked = _matrix(2, n_references), _matrix(3, 3)
+    both = VectorMatrix(np.concatenate([asked.vectors, references.vectors]))
 
-    scores = DataScores(family, "classification", references)
-    gradients = scores.prepare(_matrix(3, 3))
-    pairs = scores.compare(gradients, models)
+    places = np.arange(3), 3 + np.arange(n_references)
+    (pairs,) = DataScores(family, both).compare(models, [("classification", *places)])
+    gradients = family.unwhitened(family.prepare(asked, ["full"] * 3, [-1] * 3))
 
     are_used = n_references >= FEWEST_REFERENCES
     expected = _expected(family, gradients, models)
@@ -62,7 +63,6 @@ def test_scores_are_those_of_both_sides_and_the_lower_among_other_data(kinds, n_
         assert (among_data < expected).any()
         assert (among_data > expected).any()
         expected = np.minimum(expected, among_data)
-    assert scores.n_references == (n_references if are_used else 0)
     assert pairs.z == pytest.approx(expected, abs=1e-6)
     plain = _cosines(gradients.features, later)
     assert pairs.cosines == pytest.approx(true_cosines(plain), abs=1e-5)

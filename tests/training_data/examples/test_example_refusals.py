@@ -117,7 +117,7 @@ def test_a_chosen_label_that_only_names_rows_is_refused(tmp_path):
         (
             "a.jsonl",
             '{"text": "half \\ud83d", "label": 1}\n',
-            "half of a surrogate pair",
+            "undecodable",
             "line 41",
         ),
         ("a.jsonl", '{"text": 7}\n', "not a text", "line 41"),
