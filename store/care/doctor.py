@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import DeltadexError, EmptyCatalog, StoreDamaged, StoreError, StoreFull
-from ...results import size
+from ...results import count, size
 from ..catalog import Catalog
 from ..commit_log import listed
 from ..derived.footprint_bits import footprint_file
@@ -30,7 +30,6 @@ from .checks import (
     CheckContext,
     Finding,
     Track,
-    counted,
 )
 
 LEFT_AFTER_S = 600.0
@@ -50,7 +49,7 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
     taken = size(sum(path.stat().st_size for path in unused))
     names = listed([path.name for path in unused])
-    detail = f"{counted(len(unused), 'unused file')}, {taken}: {names}"
+    detail = f"{count(len(unused), 'unused file')}, {taken}: {names}"
     if not unused:
         yield Finding("leftovers", "ok", "none")
     elif context.repairs:

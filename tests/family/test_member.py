@@ -1,20 +1,21 @@
 """How a base is spelled, which members a selection keeps, and where models are found."""
 
 import os
+from typing import get_args
 
 import pytest
 from factories import make_family
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.errors import ModelError, RequestError, SourceError
+from deltadex.errors import ModelError, SourceError
+from deltadex.indexer import IndexOptions
 from deltadex.indexer.family import (
-    EXCLUSIONS,
     Member,
-    Selection,
     find_member,
     folder_members,
     format_of,
+    is_wanted,
     kind_of,
     listed_members,
     member_of,
@@ -22,7 +23,7 @@ from deltadex.indexer.family import (
 )
 from deltadex.indexer.hub import HubModel
 from deltadex.indexer.untrusted_text import base_key
-from deltadex.records import ModelRecord
+from deltadex.records import Exclusion, ModelRecord
 
 SPELLINGS = [
     "bert-base-uncased",
@@ -108,7 +109,7 @@ def hub_member(file, **fields):
 
 
 def keeps(member, *exclude, **options):
-    return Selection(exclude=exclude, **options).keeps(member)
+    return is_wanted(member, IndexOptions(base="base", exclude=exclude, **options))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -140,7 +141,7 @@ def test_every_exclusion_is_an_option_of_the_command():
 
     for command in ("index", "plan"):
         (option,) = [p for p in main.commands[command].params if "--exclude" in p.opts]
-        assert tuple(option.type.choices) == EXCLUSIONS
+        assert tuple(option.type.choices) == get_args(Exclusion)
 
 
 def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
@@ -179,23 +180,14 @@ def test_local_members_are_selected_by_their_files(tmp_path):
     members = list(folder_members(models, "base", leave_out=None))
 
     assert [kind_of(member) for member in members] == ["quantized", "full", "full", "full"]
-    assert len(list(Selection(exclude=("gguf",)).chosen(members))) == 3
+    assert sum(keeps(member, "gguf") for member in members) == 3
 
 
-@given(st.sets(st.sampled_from(EXCLUSIONS)), st.sampled_from(sorted(FILES)))
+@given(st.sets(st.sampled_from(get_args(Exclusion))), st.sampled_from(sorted(FILES)))
 def test_exclusions_together_leave_out_what_any_of_them_does(exclude, name):
     member = hub_member(FILES[name][0])
 
     assert keeps(member, *exclude) == all(keeps(member, one) for one in exclude)
-
-
-def test_what_is_no_exclusion_and_what_only_the_hub_knows_is_refused():
-    with pytest.raises(RequestError, match=r"exclude 'big': expected one of adapters, bin"):
-        Selection(exclude=("big",))
-    with pytest.raises(RequestError, match="depth 0: expected 1 or more"):
-        Selection(depth=0)
-    with pytest.raises(RequestError, match="need --hub"):
-        Selection(min_downloads=3).require_hub(is_hub=False)
 
 
 def test_a_folder_that_is_gone_has_no_known_files(tmp_path):
