@@ -29,9 +29,7 @@ from ..checkpoint import (
 from ..untrusted_text import distinct_texts, text_or_none
 from .session import (
     HubSession,
-    cached_commit,
-    cached_file,
-    cached_files,
+    cached_snapshot,
     default_session,
     request_json,
 )
@@ -302,13 +300,13 @@ def is_repo_id(value: object) -> TypeGuard[str]:
 
 
 def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubModel:
-    commit = cached_commit(session.cache_dir, repo_id, revision or "main")
-    if commit is None:
+    folder = cached_snapshot(session.cache_dir, repo_id, revision or "main")
+    if folder is None:
         raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
-    files = cached_files(session.cache_dir, repo_id, commit)
-    config = cached_file(session.cache_dir, repo_id, commit, "config.json")
-    settings = ModelFolder.at(config.parent).json(config.name) if config else None
-    raw = {"id": repo_id, "sha": commit, "siblings": files, "config": settings}
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files, config = sorted(names), folder / "config.json"
+    settings = ModelFolder.at(folder).json(config.name) if config.exists() else None
+    raw = {"id": repo_id, "sha": folder.name, "siblings": files, "config": settings}
     return HubModel.from_json(raw)
 
 
