@@ -70,11 +70,8 @@ def choose_recipes(
     """The recipes of a run. `follows_family`: take rank and share as the family has them."""
     held = catalog.recipes_of(base) if follows_family else []
     made = [make_recipe(name, rank, layout, share) for name in names or (DEFAULT_RECIPE,)]
-    return [next((h for h in held if _is_alike(h, recipe)), recipe) for recipe in made]
-
-
-def _is_alike(held: Recipe, recipe: Recipe) -> bool:
-    return (held.name, held.version) == (recipe.name, recipe.version)
+    alike = {(recipe.name, recipe.version): recipe for recipe in reversed(held)}
+    return [alike.get((recipe.name, recipe.version), recipe) for recipe in made]
 
 
 MODELS_THAT_TELL = 3
