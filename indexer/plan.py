@@ -41,7 +41,6 @@ from .hub import (
     RequestKind,
     WalkCounts,
     request_bytes,
-    stated_bytes,
 )
 from .index import (
     list_members,
@@ -193,10 +192,8 @@ def size_members(
 
 
 def _known_size(member: Member) -> tuple[int, Origin]:
-    stated = None if member.hub is None else stated_bytes(member.hub)
-    if stated is not None:
-        return stated, "parameters"
-    return member.record.bytes_total, "files" if member.record.bytes_total else "unknown"
+    known = member.stated_bytes
+    return known, "unknown" if not known else "files" if member.hub is None else "parameters"
 
 
 def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:

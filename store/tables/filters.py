@@ -113,7 +113,8 @@ class ModelFilter(Filters):
 
 def parse_filter(text: str) -> Condition:
     """The condition that `text` states; raises `BadFilter`, naming what was not understood."""
-    place, sql, values, shape = 0, [], [], []
+    place, sql, shape = 0, list[str](), list[str]()
+    values: list[Value | list[int]] = []
     while match := _PART.match(text, place):
         place = match.end()
         test = Condition(match["word"], ()) if match["word"] else _test(match)
