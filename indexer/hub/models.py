@@ -565,7 +565,7 @@ class _Walk:
                     return False
                 known = [{CURRENT: None}]
             self.memory.save(key, known)
-        return known[0][CURRENT] == id
+        return bool(known[0][CURRENT] == id)
 
     def _new_children(self, parent: str) -> Iterator[HubModel]:
         level = self.levels[parent.lower()]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("small_files")
 
 def test_files_of_families_that_are_gone_are_removed_and_strangers_stay(db):
     folder = index_folder(db)
-    gone = [folder / ("0123456789abcdef" + e) for e in (".faiss", ".json", ".keys", ".lock")]
+    gone = [folder / ("0123456789abcdef" + e) for e in (".faiss", ".npz", ".keys", ".lock")]
     strange = [folder / "README", folder / "0123.faiss"]
     for path in (*gone, *strange):
         path.write_bytes(b"x")
