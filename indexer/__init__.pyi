@@ -28,7 +28,6 @@ from .delta import gaussian_directions as gaussian_directions
 from .families import families_below as families_below
 from .families import is_several as is_several
 from .family import Member as Member
-from .family import Selection as Selection
 from .family import find_member as find_member
 from .family import folder_at as folder_at
 from .fingerprint import EQUAL_MATRICES as EQUAL_MATRICES

@@ -118,7 +118,7 @@ def label_of(
     name's guess too."""
     card = card or {}
     hint = _name_hint(name)
-    collection = ""
+    collection, needs_part = "", _canonical()["needs_config"]
     for source, labels in (
         ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
         ("card", _strings(card.get("datasets"))),
@@ -130,7 +130,8 @@ def label_of(
         if names:
             spelled = "+".join(sorted(set(labels)))
             return Label("+".join(names), (source == "name" and collection) or spelled, source)
-        collection = collection or "+".join(sorted({raw for raw in labels if _is_collection(raw)}))
+        of_several = {r for r in labels if r.strip().rsplit("/", 1)[-1].lower() in needs_part}
+        collection = collection or "+".join(sorted(of_several))
     return Label(None, collection or None, None)
 
 
@@ -153,10 +154,6 @@ def normalise(raw: str, *, hint: str | None = None) -> str | None:
     if rest:
         return f"{collection}/{rest[0]}"
     return hint if hint and hint.startswith(collection + "/") else None
-
-
-def _is_collection(raw: str) -> bool:
-    return raw.strip().rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
 
 
 def _name_hint(name: str) -> str | None:

@@ -97,10 +97,6 @@ def flaw_of(norm: float, *stored: torch.Tensor) -> str | None:
     return f"overflows: its norm is above {LARGEST_NORM:.0e}, the largest that is computed with"
 
 
-def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
-    return RELATIVE_ROUNDING[dtype] * weight_norm
-
-
 @dataclass(slots=True)
 class Scratch:
     """One worker's buffers by purpose, used again for every matrix: fresh pages cost more than the

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from ..data.rows import TextFile, errors_as, open_named_csv
-from ..errors import ModelError, RequestError, SourceError, nearest_names
+from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
@@ -53,6 +53,7 @@ from .hub import (
     stated_bytes,
 )
 from .mlx import peft_config, with_peft_names
+from .options import FamilyOptions
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
 from .whole_state import holds_adapter, merge_adapter
@@ -396,56 +397,26 @@ def _named(claims: Sequence[str]) -> str:
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
 
 
-EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
-
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
 Format = Literal["safetensors", "bin", "gguf", "npz", "none", "unknown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
-    """Which members are wanted."""
-
-    depth: int | None = None
-    exclude: tuple[str, ...] = ()
-    min_downloads: int | None = None
-    only: frozenset[str] | None = None
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.exclude if name not in EXCLUSIONS]
-        if unknown:
-            known = ", ".join(EXCLUSIONS)
-            raise RequestError(f"exclude {unknown[0]!r}: expected one of {known}")
-        for name, value in (("depth", self.depth), ("min_downloads", self.min_downloads)):
-            if value is not None and value < 1:
-                raise RequestError(f"{name} {value}: expected 1 or more")
-
-    def require_hub(self, *, is_hub: bool) -> None:
-        """Refuse, as a `RequestError`, what only the Hub knows, where the members are not there."""
-        if is_hub:
-            return
-        if self.depth is not None or self.min_downloads is not None:
-            raise RequestError("--depth and --min-downloads need --hub: files do not tell them")
-
-    def chosen(self, members: Iterable[Member]) -> Iterator[Member]:
-        return (member for member in members if self.keeps(member))
-
-    def keeps(self, member: Member) -> bool:
-        if self.only is not None and member.record.id not in self.only:
-            return False
-        downloads = member.record.downloads
-        if downloads is not None and downloads < (self.min_downloads or 0):
-            return False
-        kind, form = kind_of(member), format_of(member)
-        properties: dict[str, bool] = {
-            "adapters": kind == "adapter",
-            "bin": form == "bin",
-            "full": kind in ("full", "merge"),
-            "gguf": form == "gguf",
-            "merges": kind == "merge",
-            "quantized": kind == "quantized",
-        }
-        return not any(properties[name] for name in self.exclude)
+def is_wanted(member: Member, options: FamilyOptions) -> bool:
+    if options.only is not None and member.record.id not in options.only:
+        return False
+    downloads = member.record.downloads
+    if downloads is not None and downloads < (options.min_downloads or 0):
+        return False
+    kind, form = kind_of(member), format_of(member)
+    properties: dict[Exclusion, bool] = {
+        "adapters": kind == "adapter",
+        "bin": form == "bin",
+        "full": kind in ("full", "merge"),
+        "gguf": form == "gguf",
+        "merges": kind == "merge",
+        "quantized": kind == "quantized",
+    }
+    return not any(properties[name] for name in options.exclude)
 
 
 def kind_of(member: Member) -> Kind:

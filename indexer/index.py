@@ -12,23 +12,23 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
-from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe, Slot
-from ..store import Catalog, ModelFilter, Page, block_dims, save_family, sketch_bytes
+from ..records import Recipe, Slot
+from ..store import Catalog, ModelFilter, Page, save_family
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
 from .family import (
     Member,
-    Selection,
     find_member,
     folder_members,
+    is_wanted,
     listed_members,
     member_of,
     read_labels,
     refuse_strangers,
 )
-from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, has_linear_sketch, make_recipe
+from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
 from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .kept_lexicon import MakeLexicon, make_lexicon
@@ -53,22 +53,8 @@ def choose_recipes(
     """The recipes of a run. `follows_family`: take rank and share as the family has them."""
     held = catalog.recipes_of(base) if follows_family else []
     made = [make_recipe(name, rank, layout, share) for name in names or (DEFAULT_RECIPE,)]
-    return [next((h for h in held if _is_alike(h, recipe)), recipe) for recipe in made]
-
-
-def _is_alike(held: Recipe, recipe: Recipe) -> bool:
-    return (held.name, held.version) == (recipe.name, recipe.version)
-
-
-def linear_numbers(recipe: Recipe, layers: int) -> int:
-    return LINEAR_DIM + LINEAR_LAYER_DIM * layers if has_linear_sketch(recipe) else 0
-
-
-def recipe_bytes(recipe: Recipe, slots: int, layers: int) -> int:
-    """Bytes that the catalog keeps of a model under a recipe: vector, sketches, linear sketch."""
-    dims = block_dims(recipe)
-    sketches = slots * sketch_bytes(dims) if dims else 0
-    return 4 * (recipe.dim + linear_numbers(recipe, layers)) + sketches
+    alike = {(recipe.name, recipe.version): recipe for recipe in reversed(held)}
+    return [alike.get((recipe.name, recipe.version), recipe) for recipe in made]
 
 
 MODELS_THAT_TELL = 3
@@ -343,8 +329,8 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
 def list_members(
     options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
 ) -> Iterator[Member]:
-    selection = options.selection
-    selection.require_hub(is_hub=options.hub)
+    if not options.hub and (options.depth is not None or options.min_downloads is not None):
+        raise RequestError("--depth and --min-downloads need --hub: files do not tell them")
     members: Iterable[Member]
     if options.hub:
         family = list_family(
@@ -352,7 +338,7 @@ def list_members(
             remember=memory,
             session=base.session,
             aliases=base.aliases,
-            depth=selection.depth,
+            depth=options.depth,
             counts=counts,
         )
         # a model below an intermediate fine-tune counts as the base's own
@@ -361,8 +347,7 @@ def list_members(
             for repository in family
             for model in repository.models()
         )
-        return islice(selection.chosen(members), options.limit)
-    if options.models:
+    elif options.models:
         members = (find_member(str(model), base.name) for model in options.models)
     elif options.folder is None:
         raise RequestError("nothing to index: give a FOLDER, a list file, or --hub")
@@ -370,12 +355,14 @@ def list_members(
         members = listed_members(options.folder, base.name)
     else:
         members = folder_members(options.folder, base.name, leave_out=base.folder)
-    return selection.chosen(members)
+    wanted = (member for member in members if is_wanted(member, options))
+    return islice(wanted, options.limit if options.hub else None)
 
 
 def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: Catalog) -> str:
     if walk.missing is not None:
         near = offered(base.name, catalog.bases(), None)
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
-    left = "" if options.selection == Selection() else " that --exclude and --min-downloads leave"
+    is_some = any((options.exclude, options.min_downloads, options.depth, options.only))
+    left = " that --exclude and --min-downloads leave" if is_some else ""
     return f"{options.folder or base.name}: no models found{left}"

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..options import Place, Question, argument, option, record
 from ..records import Exclusion
-
-if TYPE_CHECKING:
-    from .family import Selection
 
 
 @record
@@ -118,18 +114,6 @@ class FamilyOptions(Fingerprinting):
     def folder(self) -> Path | None:
         """The folder of models, or the file that lists them."""
         return None if self.source is None else Path(self.source)
-
-    @property
-    def selection(self) -> Selection:
-        """Which of the members are wanted, or a `RequestError`."""
-        from .family import Selection
-
-        return Selection(
-            depth=self.depth,
-            exclude=tuple(self.exclude),
-            min_downloads=self.min_downloads,
-            only=None if self.only is None else frozenset(self.only),
-        )
 
 
 @record

@@ -17,8 +17,8 @@ from statistics import mean
 from typing import Any, Literal
 
 from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
-from ..records import Recipe
-from ..store import Catalog, PartFolder
+from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
+from ..store import Catalog, PartFolder, block_dims, sketch_bytes
 from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
 from .checkpoint import FEW_BYTES, choose_weights
 from .family import (
@@ -27,11 +27,13 @@ from .family import (
     Member,
     file_names,
     format_of,
+    is_wanted,
     kind_of,
     needs_card,
     read_labels,
     refuse_strangers,
 )
+from .fingerprint import has_linear_sketch
 from .hub import (
     HubSession,
     ListingMemory,
@@ -39,14 +41,11 @@ from .hub import (
     RequestKind,
     WalkCounts,
     request_bytes,
-    stated_bytes,
 )
 from .index import (
-    linear_numbers,
     list_members,
     meant_base,
     nothing_found,
-    recipe_bytes,
     run_recipes,
 )
 from .job import WantedBytes, cpu_count
@@ -139,11 +138,15 @@ class CatalogBytes:
 
 
 def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: int) -> CatalogBytes:
+    """What the catalog keeps: rows, vectors, sketches, linear sketches; all but the first and the
+    last are in derived files, too."""
     per_model, derived = ROW_BYTES + SLOT_ROW_BYTES * slots, 0
     for recipe in recipes:
-        with_linear = recipe_bytes(recipe, slots, layers)
-        per_model += with_linear
-        derived += with_linear - 4 * linear_numbers(recipe, layers)
+        dims = block_dims(recipe)
+        derived += 4 * recipe.dim + (slots * sketch_bytes(dims) if dims else 0)
+        if has_linear_sketch(recipe):
+            per_model += 4 * (LINEAR_DIM + LINEAR_LAYER_DIM * layers)
+    per_model += derived
     return CatalogBytes(models=models, slots=slots, per_model=per_model, derived_per_model=derived)
 
 
@@ -189,10 +192,8 @@ def size_members(
 
 
 def _known_size(member: Member) -> tuple[int, Origin]:
-    stated = None if member.hub is None else stated_bytes(member.hub)
-    if stated is not None:
-        return stated, "parameters"
-    return member.record.bytes_total, "files" if member.record.bytes_total else "unknown"
+    known = member.stated_bytes
+    return known, "unknown" if not known else "files" if member.hub is None else "parameters"
 
 
 def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
@@ -270,7 +271,6 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
     memory: ListingMemory = catalog.listings(base.name)
     if catalog.read_only:
         memory = _Unsaved(memory)
-    options.selection.require_hub(is_hub=options.hub)
     unlimited = replace(options, limit=None, exclude=(), min_downloads=None)
     members, excluded = _split(track(list_members(unlimited, base, memory, walk)), options)
     if not members:
@@ -561,7 +561,8 @@ def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Membe
             n_seen += 1
             yield member
 
-    chosen = list(islice(options.selection.chosen(counted()), options.limit))
+    wanted = (member for member in counted() if is_wanted(member, options))
+    chosen = list(islice(wanted, options.limit))
     return chosen, n_seen - len(chosen)
 
 

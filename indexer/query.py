@@ -21,7 +21,7 @@ from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
-from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
+from .delta import RELATIVE_ROUNDING, Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius
 from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Collector, Layout, Measurement
 from .footprint import read_footprint
@@ -180,7 +180,7 @@ class _SpectrumCollector:
             noise, rank = 0.0, delta.left.shape[1]
         elif update.weight_norm is not None:
             with self.base.weights().matrix((update.slot, update.part)) as matrix:
-                noise += rounding_norm(update.weight_norm, matrix.dtype) ** 2
+                noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
         return SlotSpectrum(
             slot=update.slot,
             part=update.part,
@@ -211,7 +211,7 @@ def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) 
     if flaw := flaw_of(frobenius(matrix), matrix):
         raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
     energies = _dense_energies(matrix, device)
-    noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
+    noise = RELATIVE_ROUNDING[matrix.dtype] * float(energies.sum()) ** 0.5
     return SlotSpectrum(
         slot=placement.slot,
         part=placement.part,

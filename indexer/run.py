@@ -7,7 +7,6 @@ time, and each lease becomes a part.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import math
@@ -20,15 +19,14 @@ import threading
 import time
 import traceback
 from bisect import insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TextIO, runtime_checkable
-from uuid import uuid4
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
 from ..records import (
@@ -47,7 +45,7 @@ from .embedding import find_embedding, is_before_layers
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
-from .hub import HubSession, HubWeights, LocalBudget, RequestKind, is_repo_id
+from .hub import HubSession, HubWeights, is_repo_id
 from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
@@ -569,10 +567,6 @@ class Lease:
     id: str
     members: tuple[Member, ...]
 
-    @property
-    def bytes(self) -> int:
-        return sum(member.stated_bytes for member in self.members)
-
     @classmethod
     def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
         names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
@@ -646,33 +640,26 @@ OBJECT_STORE_BYTES = 80 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    lease: str
+    """A lease that ended: the path of its part, or why there is none; neither, where its worker
+    ended with it."""
+
+    lease: Lease
     path: str | None = None
     reason: str | None = None
-    was_at_work: bool = False
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Workers of a Ray cluster, actors that read one lease after the other; `tasks`: lease id and
-    worker by Ray's reference."""
+    """Workers of a Ray cluster, actors that read one lease at a time; `tasks`: lease and worker by
+    Ray's reference."""
 
     ray: Any
-    workers: list[Any]
-    budget: Any
-    tasks: dict[Any, tuple[str, int]] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        return len(self.workers)
+    idle: list[Any]
+    tasks: dict[Any, tuple[Lease, Any]] = field(default_factory=dict)
 
     def submit(self, lease: Lease) -> None:
-        """Give a lease to the worker that has the fewest."""
-        load = [0] * self.size
-        for _, number in self.tasks.values():
-            load[number] += 1
-        number = load.index(min(load))
-        self.tasks[self.workers[number].write_part.remote(lease)] = (lease.id, number)
+        worker = self.idle.pop()
+        self.tasks[worker.write_part.remote(lease)] = lease, worker
 
     def ended(self) -> Ended:
         """The next lease that ends; a `RequestError` if the cluster is gone, else what a worker
@@ -685,10 +672,8 @@ class Cluster:
                 )
             done, _ = ray.wait(list(self.tasks), num_returns=1, timeout=POLL_S)
         (reference,) = done
-        # of the leases that a worker has the oldest is the one at work
-        _, number = self.tasks[reference]
-        is_first = reference == next(r for r, (_, n) in self.tasks.items() if n == number)
-        lease, _ = self.tasks.pop(reference)
+        lease, worker = self.tasks.pop(reference)
+        self.idle.append(worker)
         try:
             return Ended(lease, path=ray.get(reference))
         except ray.exceptions.RayTaskError as err:
@@ -697,7 +682,7 @@ class Cluster:
             return Ended(lease, reason=_line(err.cause or err))
         except ray.exceptions.RayError as err:
             log.info("a worker ended: %s", type(err).__name__)
-            return Ended(lease, was_at_work=bool(is_first))
+            return Ended(lease)
 
 
 @contextmanager
@@ -720,12 +705,14 @@ def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator
             with _own_sigterm():
                 ray.init(address=address, **options)
             n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-            cluster = _cluster(ray, n_workers, job, parts)
+            actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
+            cluster = Cluster(ray, [actor.remote(job, parts) for _ in range(n_workers)])
         except Exception as err:  # of Ray's own start, some have no other class
             raise RequestError(
                 f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
             ) from err
-        with redirect_stdout(_WithoutRay(sys.stdout)):
+        # Ray's own messages would stand in a command's document
+        with redirect_stdout(sys.stderr):
             yield cluster
     finally:
         with suppress(Exception):
@@ -745,22 +732,6 @@ def _own_sigterm() -> Iterator[None]:
         # None is that of a program around Python, which cannot be put back
         if before is not None:
             signal.signal(signal.SIGTERM, before)
-
-
-class _WithoutRay(io.TextIOBase):
-    """Standard output but for Ray's own messages, which would stand in a command's document."""
-
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-
-    def write(self, text: str) -> int:
-        if "(raylet)" in text:
-            log.debug("%s", text.strip())
-            return len(text)
-        return self._output.write(text)
-
-    def flush(self) -> None:
-        self._output.flush()
 
 
 def _require_answer(address: str) -> None:
@@ -785,33 +756,11 @@ def _ray() -> Any:
     return ray
 
 
-def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
-    # by its name: a handle among a restarted actor's arguments may be gone
-    name = f"deltadex-budget-{uuid4()}"
-    budget = ray.remote(num_cpus=0, max_restarts=-1)(LocalBudget).options(name=name).remote()
-    actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
-    return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
-
-
-class RemoteBudget(LocalBudget):
-    """A worker's view of the budget of all workers, an actor; restarted, it learns from answers."""
-
-    def __init__(self, name: str) -> None:
-        self._actor = _ray().get_actor(name)
-
-    def take(self, kind: RequestKind) -> float:
-        return float(_ray().get(self._actor.take.remote(kind)))
-
-    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
-        self._actor.observe.remote(kind, remaining, reset_s)
-
-
 class Worker:
     """Reads leases; an actor. All that it keeps between them is the opened base."""
 
-    def __init__(self, job: Job, parts: str, budget: str) -> None:
+    def __init__(self, job: Job, parts: str) -> None:
         self._job = job
-        job.session.budget = RemoteBudget(budget)
         job.session.contact.answered = True  # who gives the leases has listed the models
         self._folder = PartFolder(parts)
 
@@ -824,12 +773,6 @@ def _line(err: BaseException) -> str:
     text = str(err).strip().splitlines()
     return f"{type(err).__name__}: {text[0][:200]}" if text else type(err).__name__
 
-
-IN_FLIGHT_BYTES = 64 << 30
-"""The most of the files of all leases that are given out; one is given out whatever its size."""
-
-QUEUED = 2
-"""Leases that a worker has: one at work, one to begin with while its part is committed."""
 
 TRIES = 8
 """Deaths of workers over a model until it is refused: one whose reading ends the process shall not
@@ -1043,54 +986,31 @@ def _parts(
     queue = deque(leases(others, job.recipes))
     if queue and options.ray is not None:
         with opened_cluster(options.ray, options.workers, job, folder.url) as cluster:
-            yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
+            yield from _written(queue, job, folder, cluster)
 
 
-def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
-    while lease := waiting.next():
-        cluster.submit(lease)
-    while waiting.running:
+def _written(queue: deque[Lease], job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
+    deaths: Counter[str] = Counter()
+    while queue or cluster.tasks:
+        while queue and cluster.idle:
+            cluster.submit(queue.popleft())
         ended = cluster.ended()
-        lease = waiting.running.pop(ended.lease)
         if ended.path is not None:
+            # its worker reads on while the part is committed
+            if queue:
+                cluster.submit(queue.popleft())
             yield folder.read(ended.path)
         elif ended.reason is not None:
-            yield refused_part(lease, job, ended.reason)
-        elif not ended.was_at_work:
-            waiting.queue.appendleft(lease)
-        elif (refusal := waiting.died(lease, job.recipes)) is not None:
-            yield refused_part(lease, job, refusal)
-        while (following := waiting.next()) is not None:
-            cluster.submit(following)
-
-
-@dataclass(slots=True)
-class Waiting:
-    """Leases that are not given out yet, and those that are."""
-
-    queue: deque[Lease]
-    workers: int
-    running: dict[str, Lease] = field(default_factory=dict)
-    deaths: dict[str, int] = field(default_factory=dict)
-
-    def next(self) -> Lease | None:
-        """The next lease to give out; None while enough are."""
-        if not self.queue or len(self.running) >= QUEUED * self.workers:
-            return None
-        in_flight = sum(lease.bytes for lease in self.running.values())
-        if self.running and in_flight + self.queue[0].bytes > IN_FLIGHT_BYTES:
-            return None
-        lease = self.queue.popleft()
-        self.running[lease.id] = lease
-        return lease
-
-    def died(self, lease: Lease, recipes: Sequence[Recipe]) -> str | None:
-        """Queue a lease again whose worker ended; or say why not."""
-        deaths = self.deaths[lease.id] = self.deaths.get(lease.id, 0) + 1
-        if len(lease.members) > 1:
-            self.queue.extendleft(Lease.of([m], recipes) for m in reversed(lease.members))
-        elif deaths < TRIES:
-            self.queue.appendleft(lease)
+            yield refused_part(ended.lease, job, ended.reason)
+        elif again := _again(ended.lease, job.recipes, deaths):
+            queue.extendleft(reversed(again))
         else:
-            return f"its reading ended {deaths} workers"
-        return None
+            yield refused_part(ended.lease, job, f"its reading ended {TRIES} workers")
+
+
+def _again(lease: Lease, recipes: Sequence[Recipe], deaths: Counter[str]) -> list[Lease]:
+    """What is given out again of a lease whose worker ended: its models one by one."""
+    deaths[lease.id] += 1
+    if len(lease.members) > 1:
+        return [Lease.of([member], recipes) for member in lease.members]
+    return [lease] if deaths[lease.id] < TRIES else []

@@ -27,7 +27,7 @@ from .architecture import (
     require_within_base,
 )
 from .base import are_equal, place_checkpoint, stream_matrices
-from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint, disagreement
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint
 from .delta import (
     RELATIVE_ROUNDING,
     Delta,
@@ -303,8 +303,6 @@ def collect_adapter(
     sha256 = member.record.content_sha256
     files = member.files
     if files is not None:
-        difference = disagreement(files)
-        notes += (difference,) if difference else ()
         sha256 = files.sha256(next(filter(files.has, ADAPTER_WEIGHTS)))
     return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)
 

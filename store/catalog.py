@@ -321,11 +321,12 @@ class Catalog:
             raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
         if exact:
             return exact[0]
-        ids = self.alike("id", id, self.find_base(base))
+        family = self.find_base(base)
+        ids = self.alike("id", id, family)
         if not ids:
             raise self._empty()
         is_short = id and not os.path.exists(id)
-        fitting = self._abbreviated(id, base) if is_short else []
+        fitting = select_abbreviated(self._session, id, family, LISTED + 1) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)
         if fitting:
@@ -333,9 +334,6 @@ class Catalog:
             raise UnknownModel(f"'{id}' begins or ends several ids of {self.path.name}: {some}")
         near = offered(id, ids, None) or "; `deltadex ls` lists them"
         raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")
-
-    def _abbreviated(self, text: str, base: str | None) -> list[str]:
-        return select_abbreviated(self._session, text, self.find_base(base), LISTED + 1)
 
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
         """Different ids or labels of the models, of many those that are most like a text."""

@@ -2,10 +2,9 @@
 
 DuckDB opens a write-ahead log (WAL) that was cut short at the last whole transaction of what is
 left, without a word. Therefore every transaction adds 1 to `meta.commits`, and the process that
-made it then appends a line to the commit log, with the models that the transaction recorded. A line
-with a later number than the catalog's own is a commit that the WAL has lost. A line has a checksum;
-one that was cut off does not count. The file is not flushed: where power fails, it may know less
-than the catalog, never more.
+made it then notes it in the commit log, with the models that the transaction recorded. One with a
+later number than the catalog's own is a commit that the WAL has lost. The file has a checksum, and
+is not flushed: where power fails, it may know less than the catalog, never more.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import StoreFull
 from .files import atomic_file, beside, file_size
@@ -96,7 +95,6 @@ class CommitLog:
     def __init__(self, catalog: Path) -> None:
         self.path, self._wal = beside(catalog, ".commits"), beside(catalog, ".wal")
         self._noted, self._wal_bytes = Noted(), 0
-        self._is_written = False
 
     def begin(self, catalog: str, commits: int) -> Losses:
         """Go on with the file of a catalog of that name and so many commits, which this process
@@ -106,7 +104,6 @@ class CommitLog:
         kept = [commit for commit in noted.commits if is_needed and commit.number <= commits]
         losses = noted.losses_of(catalog, commits)
         self._noted = Noted(catalog=catalog, commits=tuple(kept), losses=losses)
-        self._is_written = self._noted == noted
         if losses != noted.losses:
             self._write()
         return losses
@@ -120,14 +117,7 @@ class CommitLog:
             commits=(*(() if was_emptied else before.commits), commit),
             losses=before.losses.without(commit.models),
         )
-        if was_emptied or not self._is_written or self._noted.losses != before.losses:
-            self._write()
-            return
-        try:
-            with self.path.open("ab") as file:
-                file.write(b"\n" + _line(commit))
-        except OSError as err:
-            log.debug("%s: %s", self.path, err)
+        self._write()
 
     def end(self) -> None:
         """Remove the file where it has nothing to tell: nothing was lost, and the WAL is empty."""
@@ -136,29 +126,27 @@ class CommitLog:
                 self.path.unlink(missing_ok=True)
 
     def read(self) -> Noted:
-        """What the file says; nothing where it cannot be read."""
+        """What the file says; nothing where it cannot be read, or was cut off."""
         try:
-            header, *others = map(_document, self.path.read_bytes().split(b"\n"))
+            checksum, body = self.path.read_bytes().split(b"\n", 1)
+            if int(checksum, 16) != zlib.crc32(body):
+                return Noted()
+            noted = json.loads(body)
             return Noted(
-                catalog=str(header["catalog"]),
-                commits=tuple(
-                    Commit(int(document[0]), _names(document[1]))
-                    for document in others
-                    if document is not None
-                ),
-                losses=Losses(commits=int(header["lost"]), models=_names(header["models"])),
+                catalog=str(noted["catalog"]),
+                commits=tuple(Commit(int(n), _names(models)) for n, models in noted["commits"]),
+                losses=Losses(commits=int(noted["lost"]), models=_names(noted["models"])),
             )
-        except (OSError, KeyError, TypeError, ValueError, IndexError):
+        except (OSError, KeyError, TypeError, ValueError):
             return Noted()
 
     def _write(self) -> None:
-        noted = self._noted
-        lost, models = noted.losses.commits, noted.losses.models
-        header = {"catalog": noted.catalog, "lost": lost, "models": models}
+        noted, losses = self._noted, self._noted.losses
+        document = {"catalog": noted.catalog, "lost": losses.commits, "models": losses.models}
+        body = json.dumps({**document, "commits": noted.commits}).encode()
         try:
             with atomic_file(self.path, lasts=False) as temporary:
-                temporary.write_bytes(b"\n".join(map(_line, (header, *noted.commits))))
-            self._is_written = True
+                temporary.write_bytes(b"%08x\n%s" % (zlib.crc32(body), body))
         except StoreFull as err:
             log.debug("%s", err)
 
@@ -166,20 +154,6 @@ class CommitLog:
     def wal_bytes(self) -> int:
         """Size of the write-ahead log; 0 without one."""
         return file_size(self._wal)
-
-
-def _line(document: object) -> bytes:
-    body = json.dumps(document, separators=(",", ":")).encode()
-    return b"%08x %s" % (zlib.crc32(body), body)
-
-
-def _document(line: bytes) -> Any:
-    """What a line says; None where it is damaged."""
-    checksum, _, body = line.partition(b" ")
-    try:
-        return json.loads(body) if int(checksum, 16) == zlib.crc32(body) else None
-    except ValueError:
-        return None
 
 
 def _names(pairs: Iterable[Iterable[object]]) -> tuple[Name, ...]:

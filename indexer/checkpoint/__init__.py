@@ -28,7 +28,6 @@ from .files import read_json as read_json
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import USUAL_WEIGHTS as USUAL_WEIGHTS
 from .weights import choose_weights as choose_weights
-from .weights import disagreement as disagreement
 from .weights import foreign_lora as foreign_lora
 from .weights import is_adapter as is_adapter
 from .weights import is_foreign_lora as is_foreign_lora

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -250,27 +250,6 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
     return open_weights(files, name)
 
 
-def disagreement(files: ModelFolder) -> str | None:
-    """One line where an adapter's two weight files hold different tensors, byte for byte. Peak: one
-    tensor pair. Raises where the first, which counts, cannot be read, and where the other is a link
-    that leads out of the folder."""
-    first, second = ADAPTER_WEIGHTS[:2]
-    if not files.has(first) or not files.has(second):
-        return None
-    with closing(open_weights(files, first)) as counting:
-        try:
-            with closing(open_weights(files, second)) as other:
-                if counting.tensors.keys() == other.tensors.keys() and all(
-                    _same_bytes(counting.read(name), other.read(name)) for name in other.tensors
-                ):
-                    return None
-        except ModelError as err:
-            if err.code == "outside-folder":
-                raise
-            return f"{second} could not be compared ({err.code}); {first} was read"
-    return f"{second} disagrees with {first}, which was read"
-
-
 class ShardedCheckpoint:
     """Several files as one checkpoint, opened together so that every claim is checked."""
 
@@ -394,11 +373,3 @@ def _is_file_name(value: object) -> bool:
     if not isinstance(value, str) or not value.endswith(_SUFFIXES):
         return False
     return value.isprintable() and not {"/", "\\"} & set(value)
-
-
-def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether they are equal as stored, NaN included."""
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    ours, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (first, second))
-    return bool(torch.equal(ours, theirs))

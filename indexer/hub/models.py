@@ -29,9 +29,7 @@ from ..checkpoint import (
 from ..untrusted_text import distinct_texts, text_or_none
 from .session import (
     HubSession,
-    cached_commit,
-    cached_file,
-    cached_files,
+    cached_snapshot,
     default_session,
     request_json,
 )
@@ -302,13 +300,13 @@ def is_repo_id(value: object) -> TypeGuard[str]:
 
 
 def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubModel:
-    commit = cached_commit(session.cache_dir, repo_id, revision or "main")
-    if commit is None:
+    folder = cached_snapshot(session.cache_dir, repo_id, revision or "main")
+    if folder is None:
         raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
-    files = cached_files(session.cache_dir, repo_id, commit)
-    config = cached_file(session.cache_dir, repo_id, commit, "config.json")
-    settings = ModelFolder.at(config.parent).json(config.name) if config else None
-    raw = {"id": repo_id, "sha": commit, "siblings": files, "config": settings}
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    files, config = sorted(names), folder / "config.json"
+    settings = ModelFolder.at(folder).json(config.name) if config.exists() else None
+    raw = {"id": repo_id, "sha": folder.name, "siblings": files, "config": settings}
     return HubModel.from_json(raw)
 
 
@@ -441,50 +439,11 @@ class _Refused(Exception):
     pass
 
 
-_NO_SUCH = frozenset({"not-found", "private-or-missing", "gated", "disabled"})
-"""Answers that mean: no model has that name."""
-
 CURRENT = "current"
-
-
-def possible_names(model: HubModel) -> Iterator[tuple[str, bool]]:
-    """Ids that a model calls its base, and whether its card and its tags disagree on one base: the
-    Hub makes tags of cards, so that a card's other name is an earlier one."""
-    tagged = {
-        tag.removeprefix("base_model:").lower()
-        for tag in model.tags
-        if tag.startswith("base_model:") and tag.split(":", 2)[1] not in RELATIONS
-    }
-    claimed = [name for name in model.base_models if name.lower() not in tagged]
-    disagree = len(tagged) == len(claimed) == 1
-    for name in model.base_models:
-        if is_repo_id(name):
-            yield name, disagree and name in claimed
-
-
-def current_name(name: str, session: HubSession, memory: ListingMemory, kept_as: str) -> str | None:
-    """The id of the model that a name leads to; None where it leads to none."""
-    key = kept_as.format(f"{name}#{CURRENT}")
-    remembered = memory.load(key)
-    if remembered is not None:
-        current = remembered[0].get(CURRENT) if remembered else None
-        return current if isinstance(current, str) else None
-    try:
-        current = describe(name, session=session).id
-    except ModelError as err:
-        if err.code not in _NO_SUCH:
-            log.warning("whether %s is an earlier name of a model is not known: %s", name, err)
-            return None
-        current = None
-    memory.save(key, [{CURRENT: current}])
-    return current
-
+"""In the memory, in the place of an entry: the id of the model that a name leads to."""
 
 MAX_UNANSWERED = 3
 """Parents in a row whose children the Hub does not list for reasons that pass."""
-
-MAX_NAMES = 100
-"""Names that may be a model's earlier one, each of which costs a request."""
 
 _PASSING = frozenset({"not-found", "private-or-missing", "gated", "disabled", "hub-bad-answer"})
 """What is wrong with one parent's listing only."""
@@ -556,22 +515,27 @@ class _Walk:
     counts: WalkCounts
     levels: dict[str, int] = field(default_factory=dict)
     parents: deque[str] = field(default_factory=deque)
-    names: dict[str, bool] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
     kept_as: str = "{}"
 
     def models(self, aliases: Iterable[str]) -> Iterator[HubModel]:
-        for name in self._spellings(aliases):
-            self.levels[name.lower()] = 1
-            self.parents.append(name)
         if not self.session.offline and not self.session.has_token:
             self.kept_as = "{}#anonymous"
-        while True:
-            while self.parents:
-                yield from self._new_children(self.parents.popleft())
-            self._find_earlier_names()
-            if not self.parents:
-                return
+        names = self._spellings(aliases)
+        yield from self._below(names)
+        # models without an owner were given one, and some cards have their old names
+        bare = names[0].rpartition("/")[2]
+        is_new = self.counts.missing is None and bare.lower() not in self.levels
+        if is_new and self._leads_to(bare, names[0]):
+            self.counts.renamed[bare] = names[0]
+            yield from self._below([bare])
+
+    def _below(self, names: Sequence[str]) -> Iterator[HubModel]:
+        """The models below a base of these names."""
+        self.levels |= dict.fromkeys(map(str.lower, names), 1)
+        self.parents.extend(names)
+        while self.parents:
+            yield from self._new_children(self.parents.popleft())
 
     def _spellings(self, aliases: Iterable[str]) -> list[str]:
         try:
@@ -581,20 +545,31 @@ class _Walk:
                 line = f"the family of {self.base} cannot be listed: {err}"
                 raise SourceError(line) from err
             names, self.counts.missing = [self.base], str(err)
-        else:
-            # models without an owner were given one, and some cards have their old names
-            self.names[names[0].rsplit("/", 1)[-1]] = False
         if names[0].lower() != self.base.lower():
             self.counts.renamed[self.base] = names[0]
         names += filter(is_repo_id, aliases)
         return list({name.lower(): name for name in reversed(names)}.values())[::-1]
 
+    def _leads_to(self, name: str, id: str) -> bool:
+        """Whether a name is that of a model, too; remembered with the listings."""
+        key = self.kept_as.format(f"{name}#{CURRENT}")
+        known = self.memory.load(key)
+        if known is None:
+            try:
+                known = [{CURRENT: describe(name, session=self.session).id}]
+            except ModelError as err:
+                if err.code not in _PASSING:
+                    log.warning(
+                        "whether %s is an earlier name of %s is not known: %s", name, id, err
+                    )
+                    return False
+                known = [{CURRENT: None}]
+            self.memory.save(key, known)
+        return bool(known[0][CURRENT] == id)
+
     def _new_children(self, parent: str) -> Iterator[HubModel]:
         level = self.levels[parent.lower()]
         for model in self._children(parent, is_base=level == 1):
-            self.names |= {
-                name: sign or self.names.get(name, False) for name, sign in possible_names(model)
-            }
             if model.id.lower() in self.levels:
                 continue
             self.levels[model.id.lower()] = level + 1
@@ -658,26 +633,3 @@ class _Walk:
             return True
         self.unanswered.append(parent)
         return err.code in _MAY_PASS and len(self.unanswered) < MAX_UNANSWERED
-
-    def _find_earlier_names(self) -> None:
-        """Have the names listed that are earlier ones of a model of the family: those that differ
-        from a model's in the owner alone, or where a card and the tags that the Hub made of it
-        disagree."""
-        without_owner = {id.rsplit("/", 1)[-1] for id in self.levels}
-        unknown = [
-            name
-            for name, has_sign in self.names.items()
-            if name.lower() not in self.levels
-            and (has_sign or name.lower().rsplit("/", 1)[-1] in without_owner)
-        ]
-        self.names.clear()
-        for name in unknown[:MAX_NAMES]:
-            current = current_name(name, self.session, self.memory, self.kept_as)
-            level = self.levels.get((current or "").lower())
-            if current is None or level is None or (self.depth and level > self.depth):
-                continue
-            self.counts.renamed[name] = current
-            self.levels[name.lower()] = level
-            self.parents.append(name)
-        if len(unknown) > MAX_NAMES:
-            log.warning("%d names of parents were not looked up", len(unknown) - MAX_NAMES)

@@ -29,10 +29,10 @@ from huggingface_hub import (
     hf_hub_url,
     is_offline_mode,
     set_client_factory,
+    snapshot_download,
     try_to_load_from_cache,
 )
-from huggingface_hub.errors import OfflineModeIsEnabled
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import (  # type: ignore[attr-defined]
     build_hf_headers,
     parse_ratelimit_headers,
@@ -495,28 +495,15 @@ def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path |
     return Path(path) if isinstance(path, str) else None
 
 
-def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:
-    snapshot = _repo_folder(cache_dir, repo_id) / "snapshots" / commit
-    return sorted(
-        (Path(folder) / name).relative_to(snapshot).as_posix()
-        for folder, _, names in os.walk(snapshot)
-        for name in names
-    )
-
-
-def cached_commit(cache_dir: Path, repo_id: str, revision: str) -> str | None:
-    folder = _repo_folder(cache_dir, repo_id)
-    if _COMMIT.match(revision):
-        return revision if (folder / "snapshots" / revision).is_dir() else None
+def cached_snapshot(cache_dir: Path, repo_id: str, revision: str) -> Path | None:
+    """The folder of a commit's files in the local cache, named by the commit."""
     try:
-        commit = (folder / "refs" / revision).read_text().strip()
-    except (OSError, ValueError):
+        folder = snapshot_download(
+            repo_id, revision=revision, cache_dir=cache_dir, local_files_only=True
+        )
+    except (LocalEntryNotFoundError, ValueError, OSError):
         return None
-    return commit if (folder / "snapshots" / commit).is_dir() else None
-
-
-def _repo_folder(cache_dir: Path, repo_id: str) -> Path:
-    return cache_dir / repo_folder_name(repo_id=repo_id, repo_type="model")
+    return Path(folder)
 
 
 _PACKED = {"Accept-Encoding": "gzip"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import StoreError
-from ...results import JsonRecord, size
+from ...results import JsonRecord, count, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
 from ..files import file_size, index_folder
@@ -80,11 +80,6 @@ class CheckContext:
         [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
         starts = range(0, int(last) + 1, ROWS_AT_ONCE)
         return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
-
-
-def counted(n: int, noun: str) -> str:
-    """`1 model`, `2 models`."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def quoted(name: str) -> str:
@@ -173,7 +168,7 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
     for table, fault in damaged.items():
         yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
-        yield Finding("tables", "ok", f"{counted(len(present), 'table')}, {n_rows} rows read")
+        yield Finding("tables", "ok", f"{count(len(present), 'table')}, {n_rows} rows read")
 
 
 def _line(err: StoreError) -> str:
@@ -191,7 +186,7 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
     detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
     if losses.models:
         names = ", ".join(id for _, id in losses.models)
-        missing = counted(losses.commits, "saved change")
+        missing = count(losses.commits, "saved change")
         detail = f"missing from the catalog: {missing}; index again: {names}"
         advice = "`deltadex index` or `deltadex add`"
     yield Finding("commits", "problem", detail, f"{advice}; {forgotten}")
@@ -213,11 +208,11 @@ def check_models(context: CheckContext) -> Iterator[Finding]:
         for id, fault in context.session.execute(f"{query} ORDER BY 1", values):
             wrong.setdefault(fault, []).append(short_id(id))
     for fault, ids in sorted(wrong.items()):
-        detail = f"{counted(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
+        detail = f"{count(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
         yield Finding("models", "problem", detail, REINDEX)
     if not wrong:
         [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
-        yield Finding("models", "ok", f"{counted(n_models, 'indexed model')} with all their rows")
+        yield Finding("models", "ok", f"{count(n_models, 'indexed model')} with all their rows")
 
 
 INDEXED = (("families", "base"), ("models", "id"), ("models", "key"), ("recipes", "id"))
@@ -249,4 +244,4 @@ def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
                 detail = f"an index of {table}: {fault}"
                 yield Finding("table indexes", "problem", detail, COPY_TABLES)
                 return
-    yield Finding("table indexes", "ok", f"{counted(n_found, 'value')} found where they are")
+    yield Finding("table indexes", "ok", f"{count(n_found, 'value')} found where they are")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import DeltadexError, EmptyCatalog, StoreDamaged, StoreError, StoreFull
-from ...results import size
+from ...results import count, size
 from ..catalog import Catalog
 from ..commit_log import listed
 from ..derived.footprint_bits import footprint_file
@@ -21,7 +21,7 @@ from ..files import abandoned, derived_path, index_folder, lexicon_file
 from ..opening import SCHEMA_VERSION, is_file, refused_logs
 from ..session import Session
 from . import checks
-from .checks import REPLACE_FILE, CheckContext, Finding, Track, counted
+from .checks import REPLACE_FILE, CheckContext, Finding, Track
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
@@ -40,7 +40,7 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
     taken = size(sum(path.stat().st_size for path in unused))
     names = listed([path.name for path in unused])
-    detail = f"{counted(len(unused), 'unused file')}, {taken}: {names}"
+    detail = f"{count(len(unused), 'unused file')}, {taken}: {names}"
     if not unused:
         yield Finding("leftovers", "ok", "none")
     elif context.repairs:

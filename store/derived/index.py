@@ -9,7 +9,7 @@ out of those stored: it would draw most of them into one list, and queries into 
 
 from __future__ import annotations
 
-import json
+import io
 import logging
 import math
 import zlib
@@ -342,52 +342,35 @@ class SearchIndex:
 def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:
     """The index in a file and its keys; None if it is missing, damaged or of another kind."""
     nothing = np.zeros(0, dtype=np.int64)
+    file = path.with_suffix(".faiss")
     try:
-        note = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        file = path.with_suffix(".faiss")
-        keys = _of_runs(note["runs"], file.stat().st_size)
-        if _crc32(file, dim, keys) != note["crc32"] or note["dim"] != dim:
-            raise ValueError("checksum or dimension")
+        with np.load(path.with_suffix(".npz")) as note:
+            keys, crc32 = note["keys"], int(note["crc32"])
+        if crc32 != _crc32(file, dim, keys):
+            raise ValueError("checksum")
         index = faiss.read_index(str(file))
         if index.ntotal != len(keys) or index.d != dim:
-            raise ValueError("count")
+            raise ValueError("count or dimension")
     except FileNotFoundError:
         return None, nothing
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+    # whatever is wrong with files that can be made again
+    except Exception:
         log.info("the search index was damaged; building it again from the catalog")
         return None, nothing
     return index, keys
 
 
 def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) -> None:
-    """Write the index, then its metadata; where the system refuses, it stays in memory."""
-    file = path.with_suffix(".faiss")
+    """Write the index, then its keys and checksum; where the system refuses, it stays in memory."""
+    file, note = path.with_suffix(".faiss"), io.BytesIO()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(file) as temporary:
             faiss.write_index(index, str(temporary))
-            crc32 = _crc32(temporary, index.d, keys, file.name)
-            note = {"crc32": crc32, "dim": index.d, "runs": _runs(keys)}
-        write_atomically(path.with_suffix(".json"), json.dumps(note).encode())
+            np.savez(note, keys=keys, crc32=_crc32(temporary, index.d, keys, file.name))
+        write_atomically(path.with_suffix(".npz"), note.getvalue())
     except (OSError, StoreFull, RuntimeError):
         log.info("cannot write the index beside the catalog; using memory")
-
-
-def _runs(keys: Int64[np.ndarray, " models"]) -> list[list[int]]:
-    """Rising keys as (first, number) of those that follow one another: a catalog has few gaps."""
-    starts = np.flatnonzero(np.diff(keys, prepend=-2) != 1)
-    lengths = np.diff(starts, append=len(keys))
-    runs: list[list[int]] = np.stack([keys[starts], lengths], axis=1).tolist()
-    return runs
-
-
-def _of_runs(runs: list[list[int]], most: int) -> Int64[np.ndarray, " models"]:
-    """The keys of `_runs`; `ValueError` if they are more than an index of that size can hold."""
-    firsts, lengths = np.array(runs, dtype=np.int64).reshape(-1, 2).T
-    ends = np.cumsum(lengths)
-    if (lengths < 1).any() or (len(ends) and ends[-1] > most):
-        raise ValueError("runs")
-    return np.repeat(firsts - (ends - lengths), lengths) + np.arange(lengths.sum())
 
 
 def _crc32(path: Path, dim: int, keys: Int64[np.ndarray, " models"], name: str = "") -> int:

@@ -210,33 +210,36 @@ class Rows:
         """What tells a file from those of other families, recipes and slots."""
         return xxhash.xxh3_64_digest(f"{self.path.stem}\n".encode() + self.header) + ending.encode()
 
-    def append(self, keys: Int64[np.ndarray, " rows"], values: Mapping[str, np.ndarray]) -> Rows:
-        """Write rows behind these; raises `OSError` where the system refuses."""
-        self.write(len(self.keys) + np.arange(len(keys)), keys, values)
-        return Rows.read(self.path, self.header, self.columns, self)
-
-    def write(
+    def append(
         self,
-        places: Int64[np.ndarray, " rows"],
         keys: Int64[np.ndarray, " rows"],
         values: Mapping[str, np.ndarray],
         sources: UInt64[np.ndarray, " rows"] | int = 0,
-    ) -> None:
-        """Write rows to their places, the columns before their entries. Files are mapped by others,
-        and never become shorter, but for the entries behind the last row."""
+    ) -> Rows:
+        """Write rows behind these, the columns before their entries; raises `OSError` where the
+        system refuses. Files are mapped by others, and never become shorter, but for the entries
+        behind the last row."""
+        places = len(self.keys) + np.arange(len(keys))
         entries = np.zeros(len(keys), self.entries.dtype)
         entries["key"], entries["source"] = keys, sources
         for number, (ending, (dtype, _)) in enumerate(self.columns.items()):
             rows = np.ascontiguousarray(values[ending], dtype)
             entries["sums"][:, number] = checksums(self.identity(ending), rows, places, entries)
-            _write(self.path.with_suffix(ending), places, rows)
-        start = len(self.header) + 1
-        _write(self.path, places, entries, start=start, n_rows=len(self.keys))
+            with open_at(self.path.with_suffix(ending), len(self.keys) * _row_size(rows)) as file:
+                file.write(rows.tobytes())
+        with open_at(self.path, len(self.header) + 1 + self.entries.nbytes) as file:
+            file.write(entries.tobytes())
+            file.truncate()
+        return Rows.read(self.path, self.header, self.columns, self)
 
 
 def row_bytes(columns: Columns) -> dict[str, int]:
     """Bytes of a row, by the ending of the file."""
     return {ending: dtype.itemsize * math.prod(shape) for ending, (dtype, shape) in columns.items()}
+
+
+def _row_size(rows: np.ndarray) -> int:
+    return rows.dtype.itemsize * math.prod(rows.shape[1:])
 
 
 def checksums(
@@ -266,27 +269,6 @@ def _announce(rows: np.ndarray, places: Int64[np.ndarray, " places"]) -> None:
 def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
     """The beginning of a file as an array; nothing is mapped of no bytes."""
     return np.memmap(path, dtype, "r", shape=shape) if math.prod(shape) else np.zeros(shape, dtype)
-
-
-def _write(
-    path: Path,
-    places: Int64[np.ndarray, " rows"],
-    rows: np.ndarray,
-    start: int = 0,
-    n_rows: int | None = None,
-) -> None:
-    """Write rows to their places of a file; where it has `n_rows`, what is behind the last of them
-    and of these is cut off."""
-    if not len(rows) or not rows.nbytes:
-        return
-    n_bytes = rows.nbytes // len(rows)
-    is_run = len(rows) == places[-1] - places[0] + 1
-    with open_at(path, start) as file:
-        for place, row in [(places[0], rows)] if is_run else zip(places, rows, strict=True):
-            file.seek(start + int(place) * n_bytes)
-            file.write(np.ascontiguousarray(row).reshape(-1).view(np.uint8).data)
-        if n_rows is not None:
-            file.truncate(start + max(n_rows, int(places[-1]) + 1) * n_bytes)
 
 
 # sketches and vectors
@@ -524,29 +506,23 @@ class Shapes:
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
         document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
-        checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
-        return json.dumps({**document, "checksum": checksum}).encode()
+        return json.dumps(document).encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Shapes:
+        """What the rows of the file of keys at a path are; `NOTHING` where that cannot be read, or
+        is of another format. A line that was damaged fits no row's checksum."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError), path.open("rb") as file:
+            note = json.loads(file.readline())
+            blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
+            slots = tuple(Slot(*slot) for slot in note["slots"])
+            if note["format"] == FORMAT:
+                return cls(int(note["dim"]), blocks, slots)
+        return NOTHING
 
 
 NOTHING = Shapes(0, {}, ())
 """Of files that were not written yet."""
-
-
-def read_shapes(path: Path) -> Shapes:
-    """What the rows of the file of keys at a path are.
-
-    Raises:
-        OSError, ValueError, TypeError, KeyError: it cannot be read, is damaged, or of another
-            format.
-    """
-    with path.open("rb") as file:
-        note = json.loads(file.readline())
-    blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
-    slots = tuple(Slot(*slot) for slot in note["slots"])
-    shapes = Shapes(int(note["dim"]), blocks, slots)
-    if note != json.loads(shapes.to_json()):
-        raise ValueError("damaged, or of another format")
-    return shapes
 
 
 class SketchFile:
@@ -555,9 +531,7 @@ class SketchFile:
 
     def __init__(self, path: Path, lock: FileLock | None) -> None:
         """The complete rows of an earlier process; to be read only, without a lock."""
-        self._path, self._lock, shapes = path, lock, NOTHING
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            shapes = read_shapes(path)
+        self._path, self._lock, shapes = path, lock, Shapes.read(path)
         self._content = shapes, Rows.read(path, shapes.to_json(), shapes.columns)
 
     @classmethod
@@ -667,7 +641,7 @@ def _fetch(
 
 @dataclass(slots=True)
 class SketchFiles:
-    """The files that this process has open, of one catalog."""
+    """The files of one catalog that are open; `files` are those that this process writes."""
 
     files: dict[tuple[str, str], SketchFile] = field(default_factory=dict)
     read: dict[tuple[str, str], SketchFile | None] = field(default_factory=dict)
@@ -676,8 +650,7 @@ class SketchFiles:
     def of(self, base: str, recipe: str, path: Path) -> SketchFile | None:
         """A family's file: this process's own, else another's to be read; None if there is
         none."""
-        own = self.files.get((base, recipe))
-        if own is not None:
+        if own := self.files.get((base, recipe)):
             return own
         with self.lock:
             if (base, recipe) not in self.read:
@@ -689,8 +662,7 @@ class SketchFiles:
     ) -> None:
         """Open a family's file if it is not, and bring it up to date; one thread at a time."""
         with self.lock:
-            file = self.files.get((base, recipe)) or SketchFile.open(path)
-            if file is not None:
+            if file := self.files.get((base, recipe)) or SketchFile.open(path):
                 self.files[base, recipe] = file
                 catch_up(file)
 
@@ -700,12 +672,8 @@ class SketchFiles:
             file.bring_into_memory()
 
     def close(self) -> None:
-        with self.lock:
-            for file in (*self.files.values(), *self.read.values()):
-                if file is not None:
-                    file.close()
-            self.files.clear()
-            self.read.clear()
+        for file in self.files.values():
+            file.close()
 
 
 # what normalisation knows
@@ -745,8 +713,7 @@ class TraitFile:
         """The places of those of some models that have no row, right or wrong; none where the file
         has no room for them."""
         rows = self._refreshed()
-        n_bytes = rows.arrays[".traits"].itemsize * rows.arrays[".traits"].shape[1]
-        has_room = len(keys) * n_bytes <= MOST_TRAIT_BYTES
+        has_room = len(keys) * _row_size(rows.arrays[".traits"]) <= MOST_TRAIT_BYTES
         return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
 
     def append(
@@ -762,8 +729,7 @@ class TraitFile:
                 if before.inode < 0:
                     before = Rows.empty(self._path, self._header, self._columns)
                 if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
-                    places = len(before.keys) + np.arange(len(keys))
-                    before.write(places, keys, {".traits": rows}, checksums)
+                    self._rows = before.append(keys, {".traits": rows}, checksums)
         except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 

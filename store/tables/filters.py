@@ -1,18 +1,18 @@
-"""`--where`: a small part of SQL over documented columns, parsed into parameterised SQL.
+"""`--where`: a small part of SQL over documented columns, as parameterised SQL.
 
-    condition := term (OR term)*          term := factor (AND factor)*
-    factor := NOT factor | ( condition ) | column test
-    test := = | <> | != | < | <= | > | >= literal | [NOT] LIKE | ILIKE 'text'
-          | [NOT] IN (literal, …) | IS [NOT] NULL
+    column = | <> | != | < | <= | > | >= literal | [NOT] LIKE | ILIKE 'text'
+           | [NOT] IN (literal, …) | IS [NOT] NULL
 
-Nothing else is understood, so a filter can neither write nor read anything else.
+Such tests, joined by AND, OR, NOT and parentheses. Nothing else is understood, so a filter can
+neither write nor read anything else.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,12 +34,17 @@ _STORED_AS = {"model": "id"}
 """What everything but the table `models` calls a model's id; `id` is understood too."""
 
 _NUMERIC = {"bytes_read", "bytes_total", "downloads", "layers", "seconds", "vocabulary"}
-_TOKEN = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
-    r"|(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<sign><=|>=|<>|!=|=|<|>|\(|\)|,))"
+_LITERAL = r"(?:'(?:[^']|'')*'|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+_PART = re.compile(
+    rf"""\s*(?:(?P<word>AND\b|OR\b|NOT\b|[()])|(?P<column>[A-Za-z_]\w*)\b\s*(?:
+    (?P<sign><=|>=|<>|!=|=|<|>)\s*(?P<value>{_LITERAL})
+    |(?P<like>(?:NOT\s+)?I?LIKE)\s*(?P<pattern>{_LITERAL})
+    |(?P<among>(?:NOT\s+)?IN)\s*\(\s*(?P<values>{_LITERAL}(?:\s*,\s*{_LITERAL})*)\s*\)
+    |(?P<null>IS\s+(?:NOT\s+)?NULL)\b))\s*""",
+    re.IGNORECASE | re.VERBOSE,
 )
-_MAX_DEPTH = 50
-_COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
+_MOST_PARTS = 500
+_BOOLEAN = (ast.Expression, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Constant)
 
 Value = str | float
 
@@ -108,116 +113,62 @@ class ModelFilter(Filters):
 
 def parse_filter(text: str) -> Condition:
     """The condition that `text` states; raises `BadFilter`, naming what was not understood."""
-    parser = _Parser(_tokens(text))
-    condition = parser.condition(0)
-    if parser.peek() is not None:
-        raise BadFilter(
-            f"--where: did not expect {parser.peek()!r} there; join tests with AND or OR"
-        )
-    return condition
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, place = [], 0
-    stripped = text.rstrip()
-    while place < len(stripped):
-        match = _TOKEN.match(stripped, place)
-        if match is None:
-            raise BadFilter(f"--where: cannot read {stripped[place:].strip()[:20]!r}")
-        tokens.append(match[0].strip())
+    place, sql, shape = 0, list[str](), list[str]()
+    values: list[Value | list[int]] = []
+    while match := _PART.match(text, place):
         place = match.end()
-    return tokens
+        test = Condition(match["word"], ()) if match["word"] else _test(match)
+        sql.append(test.sql)
+        values += test.values
+        shape.append(match["word"].lower() if match["word"] else "1")
+    if rest := text[place:].strip():
+        raise BadFilter(f"--where: cannot read {rest[:40]!r};{_unknown_column(rest)}")
+    if len(shape) > _MOST_PARTS:
+        raise BadFilter(f"--where: more than {_MOST_PARTS} tests, words and parentheses")
+    if not _is_joined(" ".join(shape)):
+        raise BadFilter(f"--where: {text[:40]!r}: join tests with AND or OR, and close parentheses")
+    return Condition(f"({' '.join(sql)})", tuple(values))
 
 
-class _Parser:
-    """Recursive descent over the token list."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._place = 0
-
-    def peek(self) -> str | None:
-        return self._tokens[self._place] if self._place < len(self._tokens) else None
-
-    def condition(self, depth: int) -> Condition:
-        return self._joined("OR", lambda: self._joined("AND", lambda: self._factor(depth)))
-
-    def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
-        parts = [part()]
-        while self._accept(word):
-            parts.append(part())
-        sql = f" {word} ".join(p.sql for p in parts)
-        return Condition(f"({sql})", tuple(v for p in parts for v in p.values))
-
-    def _factor(self, depth: int) -> Condition:
-        if depth > _MAX_DEPTH:
-            raise BadFilter("--where: nested too deeply")
-        if self._accept("NOT"):
-            inner = self._factor(depth + 1)
-            return Condition(f"(NOT {inner.sql})", inner.values)
-        if self._accept("("):
-            inner = self.condition(depth + 1)
-            self._expect(")")
-            return inner
-        return self._test(self._column())
-
-    def _test(self, column: str) -> Condition:
-        if self._accept("IS"):
-            negation = "NOT " if self._accept("NOT") else ""
-            self._expect("NULL")
-            return Condition(f"m.{column} IS {negation}NULL", ())
-        negation = "NOT " if self._accept("NOT") else ""
-        for word in ("LIKE", "ILIKE"):
-            if self._accept(word):
-                value = self._literal(column)
-                return Condition(f"CAST(m.{column} AS VARCHAR) {negation}{word} ?", (str(value),))
-        if self._accept("IN"):
-            self._expect("(")
-            values = [self._literal(column)]
-            while self._accept(","):
-                values.append(self._literal(column))
-            self._expect(")")
-            marks = ", ".join("?" for _ in values)
-            return Condition(f"m.{column} {negation}IN ({marks})", tuple(values))
-        sign = self.peek()
-        if negation or sign not in _COMPARISONS:
-            raise BadFilter(
-                f"--where: after {column!r} expected =, <>, <, <=, >, >=, LIKE, ILIKE, IN "
-                f"or IS NULL, got {sign or 'the end'!r}"
-            )
-        self._place += 1
-        return Condition(f"m.{column} {sign} ?", (self._literal(column),))
-
-    def _column(self) -> str:
-        token = self.peek()
-        if token is None or token.lower() not in COLUMNS:
-            got = token or "the end"
-            raise BadFilter(f"--where: {got!r} is not a column{offered(got, COLUMNS, 'columns')}")
-        self._place += 1
-        name = token.lower()
-        return _STORED_AS.get(name, name)
-
-    def _literal(self, column: str) -> Value:
-        token = self.peek()
-        if token is None or not (token[0] == "'" or token[0] in "+-" or token[0].isdigit()):
-            raise BadFilter(f"--where: expected a 'text' or a number, got {token or 'the end'!r}")
-        self._place += 1
-        if token[0] == "'":
-            if column in _NUMERIC:
-                raise BadFilter(f"--where: {column} is a number, got {token}")
-            return token[1:-1].replace("''", "'")
-        return float(token) if column in _NUMERIC else token
-
-    def _accept(self, word: str) -> bool:
-        token = self.peek()
-        if token is not None and token.upper() == word:
-            self._place += 1
-            return True
+def _is_joined(shape: str) -> bool:
+    """Whether words stand between tests, as in Python's grammar, which has the same precedence."""
+    try:
+        return all(isinstance(node, _BOOLEAN) for node in ast.walk(ast.parse(shape, mode="eval")))
+    except (SyntaxError, RecursionError, MemoryError):
         return False
 
-    def _expect(self, word: str) -> None:
-        if not self._accept(word):
-            raise BadFilter(f"--where: expected {word}, got {self.peek() or 'the end'!r}")
+
+def _test(match: re.Match[str]) -> Condition:
+    name = match["column"].lower()
+    if name not in COLUMNS:
+        raise BadFilter(f"--where:{_unknown_column(name)}")
+    column = _STORED_AS.get(name, name)
+    words = " ".join((match["null"] or match["among"] or match["like"] or match["sign"]).split())
+    if match["null"]:
+        return Condition(f"m.{column} {words}", ())
+    if match["among"]:
+        values = tuple(_value(one, column) for one in re.findall(_LITERAL, match["values"]))
+        return Condition(f"m.{column} {words} ({', '.join('?' * len(values))})", values)
+    if match["like"]:
+        pattern = str(_value(match["pattern"], column))
+        return Condition(f"CAST(m.{column} AS VARCHAR) {words} ?", (pattern,))
+    return Condition(f"m.{column} {words} ?", (_value(match["value"], column),))
+
+
+def _unknown_column(text: str) -> str:
+    """What is wrong of the name that a text begins with, if it is no column's."""
+    name = (re.match(r"\w*", text) or [""])[0]
+    if not name or name.lower() in COLUMNS:
+        return " a test is a column, =, <>, <, <=, >, >=, LIKE or IN, and a 'text' or a number"
+    return f" {name!r} is not a column{offered(name, COLUMNS, 'columns')}"
+
+
+def _value(literal: str, column: str) -> Value:
+    if literal[0] != "'":
+        return float(literal) if column in _NUMERIC else literal
+    if column in _NUMERIC:
+        raise BadFilter(f"--where: {column} is a number, got {literal}")
+    return literal[1:-1].replace("''", "'")
 
 
 def matching(

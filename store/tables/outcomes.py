@@ -479,7 +479,7 @@ class DataSets:
         is none of that name, or several families have one."""
         row = self._row(name, base)
         self.session.write(lambda s: delete_data_set(s, row["base"], name))
-        return _without_numbers(row)
+        return {column: value for column, value in row.items() if column not in _NUMBERS}
 
     def load(self, name: str, base: str | None = None) -> DataSet:
         """A data set with its sketches; raises `RequestError` if there is none of that name, or
@@ -519,10 +519,6 @@ def select_data_sets(
         list(values),
     ).to_pylist()
     return [row | {name: json.loads(row[name]) for name in _JSON} for row in rows]
-
-
-def _without_numbers(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in _NUMBERS}
 
 
 def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:

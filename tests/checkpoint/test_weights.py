@@ -9,14 +9,11 @@ import torch
 from factories import make_checkpoint, write_weights
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
-    ModelFolder,
     TensorRef,
     decode,
-    disagreement,
     open_adapter_weights,
     open_local,
 )
@@ -181,42 +178,6 @@ def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_
     write_weights(tmp_path / "adapter_model.bin", ZEROS)
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
     assert_same(read_all(open_adapter_weights(tmp_path)), ONES)
-
-
-NAN = {"w": torch.tensor([[float("nan"), 1.0]]), "s": torch.tensor(2.0)}
-
-
-@pytest.mark.parametrize(
-    ("other", "line"),
-    [
-        (NAN, None),
-        ({**NAN, "s": torch.tensor(3.0)}, "disagrees"),
-        ({**NAN, "s": torch.tensor(2.0).half()}, "disagrees"),
-        ({**NAN, "s": torch.tensor(2.0).view(torch.int32)}, "disagrees"),
-        ({**NAN, "s": torch.tensor([2.0])}, "disagrees"),
-        ({**NAN, "more": torch.ones(1)}, "disagrees"),
-        ({"w": NAN["w"]}, "disagrees"),
-        ({**NAN, "s": torch.tensor(2.0, dtype=torch.complex64)}, "compared (unsupported-dtype)"),
-    ],
-)
-def test_two_adapter_files_are_compared_byte_for_byte(tmp_path, other, line):
-    save_file(NAN, tmp_path / "adapter_model.safetensors")
-    torch.save(other, tmp_path / "adapter_model.bin")
-
-    difference = disagreement(ModelFolder.at(tmp_path))
-
-    assert (difference is None) == (line is None)
-    assert (line or "") in (difference or "")
-
-
-def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(tmp_path):
-    assert disagreement(ModelFolder.at(tmp_path)) is None
-    write_weights(tmp_path / "adapter_model.safetensors", ONES)
-    assert disagreement(ModelFolder.at(tmp_path)) is None
-
-    (tmp_path / "adapter_model.bin").write_bytes(b"\x80\x02 not a zip")
-
-    assert "legacy-pickle" in (disagreement(ModelFolder.at(tmp_path)) or "")
 
 
 def say(folder, tensor, file):

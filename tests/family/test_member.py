@@ -5,13 +5,14 @@ import os
 import pytest
 from model_folders import make_models
 
-from deltadex.errors import ModelError, RequestError, SourceError
+from deltadex.errors import ModelError, SourceError
+from deltadex.indexer import IndexOptions
 from deltadex.indexer.family import (
     Member,
-    Selection,
     find_member,
     folder_members,
     format_of,
+    is_wanted,
     kind_of,
     listed_members,
     member_of,
@@ -105,7 +106,7 @@ def hub_member(file, **fields):
 
 
 def keeps(member, *exclude, **options):
-    return Selection(exclude=exclude, **options).keeps(member)
+    return is_wanted(member, IndexOptions(base="base", exclude=exclude, **options))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -168,16 +169,7 @@ def test_local_members_are_selected_by_their_files(tmp_path):
     members = list(folder_members(models, "base", leave_out=None))
 
     assert [kind_of(member) for member in members] == ["quantized", "full", "full", "full"]
-    assert len(list(Selection(exclude=("gguf",)).chosen(members))) == 3
-
-
-def test_what_is_no_exclusion_and_what_only_the_hub_knows_is_refused():
-    with pytest.raises(RequestError, match=r"exclude 'big': expected one of adapters, bin"):
-        Selection(exclude=("big",))
-    with pytest.raises(RequestError, match="depth 0: expected 1 or more"):
-        Selection(depth=0)
-    with pytest.raises(RequestError, match="need --hub"):
-        Selection(min_downloads=3).require_hub(is_hub=False)
+    assert sum(keeps(member, "gguf") for member in members) == 3
 
 
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):

@@ -2,7 +2,7 @@
 
 import pickle
 import shutil
-from collections import deque
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -20,7 +20,6 @@ from deltadex.indexer.run import (
     TRIES,
     Ended,
     Lease,
-    Waiting,
     leases,
     read_lease,
     share_of,
@@ -158,9 +157,10 @@ class InProcess(fan_out.Cluster):
     """A cluster whose workers are this process, and end when they are told to."""
 
     def __init__(self, job, parts, deaths=()):
-        self.workers, self.given_out, self.deaths = [None] * 2, deque(), deque(deaths)
+        super().__init__(None, ["one", "other"])
+        self.deaths = deaths
         self._job, self._folder = pickle.loads(pickle.dumps(job)), PartFolder(parts)
-        self.most_given_out = 0
+        self.given_out = []
 
     def __enter__(self):
         return self
@@ -170,14 +170,15 @@ class InProcess(fan_out.Cluster):
 
     def submit(self, lease):
         self.given_out.append(lease)
-        self.most_given_out = max(self.most_given_out, len(self.given_out))
+        self.tasks[len(self.given_out)] = lease, self.idle.pop()
 
     def ended(self):
-        lease = self.given_out.popleft()
-        death = self.deaths.popleft() if self.deaths else None
-        if death is not None:
-            return replace(death, lease=lease.id)
-        return Ended(lease.id, path=self._folder.write(read_lease(lease, self._job)))
+        lease, worker = self.tasks.pop(next(iter(self.tasks)))
+        self.idle.append(worker)
+        self.deaths -= 1
+        if self.deaths >= 0:
+            return Ended(lease)
+        return Ended(lease, path=self._folder.write(read_lease(lease, self._job)))
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def in_process(monkeypatch):
     """Put a cluster in this process in Ray's place; returns those that were opened."""
     clusters = []
 
-    def replace_ray(deaths=()):
+    def replace_ray(deaths=0):
         def opened(address, workers, job, parts):
             clusters.append(InProcess(job, parts, deaths))
             return clusters[-1]
@@ -196,17 +197,14 @@ def in_process(monkeypatch):
     return replace_ray
 
 
-AT_WORK, WAITING = Ended("", was_at_work=True), Ended("")
-
-
-def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process):
-    clusters = in_process((AT_WORK, *[WAITING] * 30, AT_WORK))
+@pytest.mark.parametrize("deaths", [0, 2])
+def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process, deaths):
+    clusters = in_process(deaths)
 
     report, found = content(tmp_path / "c.duckdb", family, ray="local")
 
     assert found == alone
     assert (report.indexed, len(report.refused)) == (4, 2)
-    assert clusters[0].most_given_out <= 2 * fan_out.QUEUED
     assert not (tmp_path / "c.duckdb.parts").exists()
     again, found = content(tmp_path / "c.duckdb", family, ray="local")
     assert (again.unchanged, found, len(clusters)) == (4, alone, 1)
@@ -227,27 +225,20 @@ def test_a_model_that_ends_every_worker_is_refused_and_the_others_are_read(
     family, tmp_path, in_process
 ):
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        cluster = in_process([AT_WORK] * 6 * TRIES)
+        in_process(6 * TRIES)
         report = index_family(catalog, options(family, ray="local"))
 
-        assert cluster[-1].given_out == deque()
         assert {o.code for o in report.refused} >= {"internal"}
         report = index_family(catalog, replace(options(family), retry_failed=True))
         assert len(catalog.models(status="indexed")) == 4
 
 
-def test_bytes_in_flight_are_limited(monkeypatch):
-    monkeypatch.setattr(fan_out, "IN_FLIGHT_BYTES", 100)
-    members = [
-        Member(record=ModelRecord(id=f"m{n}", base="b", kind="full", bytes_total=size))
-        for n, size in enumerate((500, 60, 30, 20))
-    ]
-    waiting = Waiting(deque(leases(members, [RECIPE])), workers=8)
+def test_a_lease_that_ends_a_worker_is_given_out_model_by_model():
+    lease = Lease.of([member(name) for name in "abc"], [RECIPE])
 
-    assert waiting.next().bytes == 500
-    assert waiting.next() is None
-    waiting.running.clear()
-    assert [waiting.next().bytes, waiting.next().bytes, waiting.next()] == [60, 30, None]
+    again = fan_out._again(lease, [RECIPE], Counter())
+
+    assert [[m.record.id for m in one.members] for one in again] == [["a"], ["b"], ["c"]]
 
 
 @pytest.mark.slow

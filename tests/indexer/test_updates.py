@@ -13,7 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import delta, factorise, update_spectra, weight_spectra
-from deltadex.indexer.delta import DenseDelta, Scratch, rounding_norm, update_against
+from deltadex.indexer.delta import (
+    RELATIVE_ROUNDING,
+    DenseDelta,
+    Scratch,
+    update_against,
+)
 from deltadex.indexer.job import choose_device
 from deltadex.indexer.updates import FIRST_LOOK, MIN_COSINE, BaseGate
 
@@ -54,11 +59,11 @@ def test_rounding_is_as_large_as_the_norm_of_the_weights_foretells(stored):
         weights = torch.randn(200, 200, generator=generator, dtype=torch.float64)
         weights *= 2.0 ** (eighth / 8 - 3)
         rounding = (weights.to(stored).double() - weights).norm()
-        ratios.append(float(rounding) / rounding_norm(float(weights.norm()), stored))
+        ratios.append(float(rounding) / (RELATIVE_ROUNDING[stored] * float(weights.norm())))
 
     # 0.735 is a mean over a binade: 3 % are for what it leaves out
     assert sum(ratios) / 8 == pytest.approx(1.0, rel=0.03)
-    assert rounding_norm(1.0, torch.float64) == 0.0
+    assert RELATIVE_ROUNDING[torch.float64] == 0.0
 
 
 def test_auto_takes_a_gpu_where_there_is_one_and_what_is_no_device_is_refused(monkeypatch):

@@ -41,9 +41,7 @@ def test_a_look_changes_no_byte_and_a_visit_removes_what_nothing_reads(db):
     assert troubles(look(db)) == set()
 
 
-@pytest.mark.parametrize(
-    "ending", [".faiss", ".json", ".keys", ".vectors", ".weights", ".sketches"]
-)
+@pytest.mark.parametrize("ending", [".faiss", ".npz", ".keys", ".vectors", ".weights", ".sketches"])
 def test_searches_answer_as_before_where_a_derived_file_is_damaged(db, ending):
     before = answers(db)
     flip(derived(db, ending), -2)

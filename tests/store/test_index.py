@@ -45,7 +45,7 @@ def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
     query = np.ones(5, dtype=np.float32)
     before = search(catalog, "b", RECIPE, query[None, :], 3)
     (data,) = index_folder(catalog.path).glob("*.faiss")
-    note = data.with_suffix(".json")
+    note = data.with_suffix(".npz")
     content = bytearray(data.read_bytes())
     if harm == "delete":
         data.unlink()
@@ -57,7 +57,7 @@ def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
     elif harm == "swap":
         data.write_bytes(b"IxFI" + bytes(40))
     else:
-        note.write_text('{"keys": "nonsense"}')
+        note.write_text("nonsense")
 
     with caplog.at_level(logging.INFO, logger="deltadex"):
         after = search(catalog, "b", RECIPE, query[None, :], 3)
