@@ -370,7 +370,7 @@ def _sum(updates: Sequence[MatrixUpdate]) -> MatrixUpdate:
     deltas = [update.delta for update in updates if update.delta is not None]
     if len(updates) == 1 or not deltas:
         return first
-    delta = deltas[0]
+    delta: Delta = deltas[0]
     for other in deltas[1:]:
         if isinstance(delta, LowRankDelta) and isinstance(other, LowRankDelta):
             left = torch.cat((delta.left, other.left), dim=1)

@@ -79,12 +79,13 @@ class _Loader:
     ) -> dict[str, tuple[Stored, ...]]:
         """The modules that a conversion makes, by what it does to numbered rows; none where it does
         more than move rows of matrices."""
-        patterns = list(sources)
-        converter = next(c for c in self.converters if patterns[0] in c.source_patterns)
-        first, n_targets = converter.target_patterns[0], len(converter.target_patterns)
-        if patterns != converter.source_patterns or "*" in patterns[0] or first not in name:
+        converter = next(c for c in self.converters if next(iter(sources)) in c.source_patterns)
+        patterns, first = converter.source_patterns, converter.target_patterns[0]
+        if sources.keys() != set(patterns) or "*" in "".join(patterns) or first not in name:
             return {}
-        numbers, start = {}, 0
+        sources = {pattern: sources[pattern] for pattern in patterns}
+        numbers: dict[str, Any] = {}
+        start = 0
         for pattern, tensor in sources.items():
             numbers[pattern] = [start + torch.arange(heights[tensor])[:, None]]
             start += heights[tensor]
@@ -101,7 +102,9 @@ class _Loader:
                 )
         except Exception:  # whatever an operation wants of a matrix
             return {}
-        if len(numbers) != n_targets or any(rows.shape[1:] != (1,) for rows in numbers.values()):
+        if numbers.keys() != set(converter.target_patterns) or not all(
+            isinstance(rows, torch.Tensor) and rows.shape[1:] == (1,) for rows in numbers.values()
+        ):
             return {}
         return {
             name.replace(first, target).removesuffix(WEIGHT): _pieces(rows, sources, heights)
@@ -113,7 +116,8 @@ def _pieces(
     numbers: torch.Tensor, sources: Mapping[str, str], heights: Mapping[str, int]
 ) -> tuple[Stored, ...]:
     """The rows of each tensor, of numbers that go on from one tensor to the next."""
-    pieces, start = [], 0
+    pieces: list[Stored] = []
+    start = 0
     for tensor in sources.values():
         own = numbers.flatten() - start
         inside = (own >= 0) & (own < heights[tensor])
