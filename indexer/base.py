@@ -17,7 +17,15 @@ from ..errors import BaseError, ModelError
 from ..records import ModelRecord
 from ..results import size
 from ..store import Catalog
-from .architecture import Key, PlacedModel, Placement, path_ends, place, whole_modules
+from .architecture import (
+    Key,
+    PlacedModel,
+    Placement,
+    path_ends,
+    place,
+    read_attention_config,
+    whole_modules,
+)
 from .checkpoint import (
     FEW_BYTES,
     READ_AGAIN,
@@ -25,6 +33,7 @@ from .checkpoint import (
     Checkpoint,
     Config,
     DerivedCheckpoint,
+    GgufCheckpoint,
     ModelFolder,
     ReadPlan,
     RowBlock,
@@ -75,6 +84,19 @@ def place_checkpoint(
         raise ModelError("quantized", f"weights are stored as {scheme}")
     placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
     return whole_modules(placed) if whole else placed
+
+
+def require_same_heads(checkpoint: Checkpoint, config: Config | None) -> None:
+    """Refuse, as `shape-mismatch`, a GGUF model whose header counts other heads than the config of
+    its base: the rows of its queries and keys are put in order by that number."""
+    if isinstance(checkpoint, GgufCheckpoint):
+        stated = read_attention_config(config)
+        expected = stated.n_heads, stated.n_kv_heads or stated.n_heads
+        kinds = zip(checkpoint.heads, expected, ("query", "key-value"), strict=True)
+        for counted, n, kind in kinds:
+            if isinstance(counted, int) and n not in (None, counted):
+                line = f"its GGUF header counts {counted} {kind} heads, the base's config {n}"
+                raise ModelError("shape-mismatch", f"{line}; index it with its own base")
 
 
 def stream_matrices(
@@ -192,13 +214,6 @@ class BaseWeights:
         if flaw := flaw_of(norm, matrix):
             raise BaseError(f"base {self.name}: tensor {placement.tensor!r} {flaw}")
         return norm
-
-    def whole_matrix(self, key: Key) -> torch.Tensor:
-        """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
-        placement = self.placed.by_key[key]
-        with self._matrix(placement) as matrix:
-            self._measured(placement, matrix)
-            return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:
         """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
@@ -385,6 +400,7 @@ class Base:
         checkpoint = dequantised(checkpoint, config, is_base=True)
         if isinstance(checkpoint, DerivedCheckpoint):
             config = {k: v for k, v in (config or {}).items() if k != "quantization_config"}
+        require_same_heads(checkpoint, config)
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
         return BaseWeights(self.name, revision, config, checkpoint, placed, license)
 

@@ -3,6 +3,7 @@
 bitsandbytes rounds every value to the nearest of 16 (QLoRA, section 3: NF4), so that the original,
 rounded in the copy's own blocks, gives the copy's numbers. GPTQ moves later values to make up for
 the errors of earlier ones: there the original is nearer than other models, and no more is said.
+So of AWQ, which multiplies each input's weights by a number before it rounds them (AWQ, section 3).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ NEAREST = 3
 """Models that are held, and named where they are as near as one another."""
 
 MOST = 2.0
-"""Distance from a copy in GPTQ over the candidate's own rounding to the nearest, at most."""
+"""Distance from a copy in GPTQ or AWQ over the candidate's own rounding to the nearest, at most."""
 
 CLEAR = 4.0
 """Standard deviations by which the nearest model is nearer than the next."""
@@ -57,12 +58,21 @@ _STATE = ".weight.quant_state.bitsandbytes__nf4"
 
 @dataclass(frozen=True, slots=True)
 class RoundedRows:
-    """The first rows of one matrix of a copy, and how other values are rounded in its grid."""
+    """The first rows of one matrix of a copy, and how other values are rounded in its grid;
+    `is_scaled`: the weights of each input were multiplied by some number before."""
 
     name: str
     values: torch.Tensor
     rounded: Callable[[torch.Tensor], torch.Tensor]
     is_exact: bool
+    is_scaled: bool = False
+
+    def fitted(self, values: torch.Tensor) -> torch.Tensor:
+        """Another model's values, where inputs are scaled with what brings each nearest."""
+        if not self.is_scaled:
+            return values
+        squares = values.square().sum(0).clamp(min=torch.finfo(values.dtype).tiny)
+        return values * ((values * self.values).sum(0) / squares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class _Compared:
 
 def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
     """A line on which of the candidates a copy on disk is a rounding of; None where its numbers do
-    not tell, or it is no copy in NF4 or GPTQ. Peak: the rows of `NEAREST` models and one more."""
+    not tell, or it is no copy in NF4, GPTQ or AWQ. Peak: rows of `NEAREST` models and one more."""
     if member.folder is None or not candidates:
         return None
     try:
@@ -152,7 +162,7 @@ def _values_at(checkpoint: Checkpoint, rows: RoundedRows) -> torch.Tensor:
     if checkpoint.tensors[names[0]].shape[0] < len(rows.values):
         raise ModelError("shape-mismatch", f"{names[0]!r} has fewer rows than the copy's")
     ((_, values),) = checkpoint.stream_rows([RowBlock(names[0], 0, len(rows.values))])
-    return values.float()
+    return rows.fitted(values.float())
 
 
 def _rows_of(copy: Checkpoint, member: Member) -> Iterator[RoundedRows]:
@@ -167,6 +177,8 @@ def _rows_of(copy: Checkpoint, member: Member) -> Iterator[RoundedRows]:
             yield _nf4_rows(copy, f"{stem}.weight")
         elif f"{stem}.g_idx" in copy.tensors:
             yield _gptq_rows(copy, stem, member)
+        else:
+            yield _awq_rows(copy, stem)
 
 
 def _read(copy: Checkpoint, name: str) -> torch.Tensor:
@@ -227,6 +239,35 @@ def _gptq_rows(copy: Checkpoint, stem: str, member: Member) -> RoundedRows:
         return ((values / scale + zero).round().clamp(0, 2**n_bits - 1) - zero) * scale
 
     return RoundedRows(f"{stem}.weight", (codes.T - zero) * scale, rounded, is_exact=False)
+
+
+_AWQ_ORDER = [0, 4, 1, 5, 2, 6, 3, 7]
+"""Where in 32 bits each of eight outputs lies, lowest bits first (AutoAWQ's `gemm`)."""
+
+
+def _awq_rows(copy: Checkpoint, stem: str) -> RoundedRows:
+    """Codes of (inputs, outputs) lie along the outputs, scales and zero points are of groups of
+    inputs."""
+    packed, scales = _read(copy, f"{stem}.qweight"), _read(copy, f"{stem}.scales").float()
+    n_inputs, n_outputs = len(packed), 8 * packed.shape[1]
+    if scales.shape[1] != n_outputs or n_inputs % len(scales):
+        raise ModelError("shape-mismatch", f"{stem!r} is not packed along its outputs")
+    n_rows = min(n_outputs, max(8, VALUES // n_inputs // 8 * 8))
+    groups = torch.arange(n_inputs) // (n_inputs // len(scales))
+    zeros = _in_awq_order(_read(copy, f"{stem}.qzeros"))[groups, :n_rows].T.float()
+    scale = scales[groups, :n_rows].T
+    codes = _in_awq_order(packed[:, : n_rows // 8]).T
+
+    def rounded(values: torch.Tensor) -> torch.Tensor:
+        return ((values / scale + zeros).round().clamp(0, 15) - zeros) * scale
+
+    values = (codes - zeros) * scale
+    return RoundedRows(f"{stem}.weight", values, rounded, is_exact=False, is_scaled=True)
+
+
+def _in_awq_order(packed: torch.Tensor) -> torch.Tensor:
+    codes = _unpacked(packed, 4, along_rows=False)
+    return codes.view(len(packed), -1, 8)[:, :, _AWQ_ORDER].flatten(1)
 
 
 def _unpacked(packed: torch.Tensor, n_bits: int, *, along_rows: bool) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from .architecture import (
     require_same_layers,
     require_within_base,
 )
-from .base import are_equal, place_checkpoint, stream_matrices
+from .base import BaseWeights, are_equal, place_checkpoint, require_same_heads, stream_matrices
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint
 from .delta import (
     RELATIVE_ROUNDING,
@@ -71,6 +71,7 @@ def collect_full(
     its layers owe the base's nothing."""
     if job.plan.whole:
         job.base.verify(keep=job.parts is None, embedding=job.footprints)
+    require_same_heads(checkpoint, job.base.weights().config)
     is_moved = placed is not None
     if placed is None:
         placed = place_checkpoint(checkpoint, member.config, whole=job.base.by_module)
@@ -292,12 +293,17 @@ def collect_adapter(
         raise ModelError("no-layer-update", f"it changes only {changed}")
     if job.plan.whole and not adapter.needs_base.isdisjoint(placed.by_tensor()):
         job.base.verify(keep=job.parts is None, embedding=job.footprints)
+    n_modules = Counter(placement.key for placement in placed.placements)
+    waiting: dict[Key, list[MatrixUpdate]] = defaultdict(list)
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
         rounding = max(RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
-            collector.take(collector.measure(update))
+            key = update.slot, update.part
+            waiting[key].append(update)
+            if len(waiting[key]) == n_modules[key]:
+                collector.take(collector.measure(_sum(waiting.pop(key))))
     form = (checkpoint.note,) if isinstance(checkpoint, DerivedCheckpoint) else ()
     notes = (*member.record.notes, *form, *adapter.notes)
     sha256 = member.record.content_sha256
@@ -313,7 +319,7 @@ def _updates(
     """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
     if module in adapter.needs_base:
-        weight = job.base.weights().whole_matrix(placements[0].key)
+        weight = _weight_of(placements, job.base.weights())
     delta = adapter.delta(module, weight)
     for placement in placements:
         if isinstance(delta, DenseDelta):
@@ -336,6 +342,39 @@ def _updates(
             cut_axis=part.axis if part else None,
             cut_start=part.start if part else 0,
         )
+
+
+def _weight_of(placements: Sequence[Placement], base: BaseWeights) -> torch.Tensor:
+    """The module's (out, in) matrix in the base, in the module's order of rows, float32."""
+    rows = [torch.tensor(p.row_numbers) for p in placements]
+    height = sum(int((numbers >= 0).sum()) for numbers in rows)
+    weight = torch.empty(height, placements[0].shape[1])
+    for placement, numbers in zip(placements, rows, strict=True):
+        with base.matrix(placement.key) as matrix:
+            base.norm(placement.key, matrix)
+            weight[numbers[numbers >= 0]] = matrix[numbers >= 0].float()
+    return weight
+
+
+def _sum(updates: Sequence[MatrixUpdate]) -> MatrixUpdate:
+    """The update of one slot part to which several modules are added."""
+    first = updates[0]
+    deltas = [update.delta for update in updates if update.delta is not None]
+    if len(updates) == 1 or not deltas:
+        return first
+    delta: Delta = deltas[0]
+    for other in deltas[1:]:
+        if isinstance(delta, LowRankDelta) and isinstance(other, LowRankDelta):
+            left = torch.cat((delta.left, other.left), dim=1)
+            delta = LowRankDelta(left, torch.cat((delta.right, other.right)))
+        else:
+            delta = DenseDelta(_dense(delta) + _dense(other))
+    noise = math.hypot(*(update.noise_norm for update in updates))
+    return replace(first, delta=delta, noise_norm=noise)
+
+
+def _dense(delta: Delta) -> torch.Tensor:
+    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
 def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, ...]]:

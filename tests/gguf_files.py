@@ -25,14 +25,16 @@ def make_model(name, seed=0):
     return transformers.AutoModelForCausalLM.from_config(MODELS[name])
 
 
-def convert(name, tensors, path, kind=Q8):
-    """The file that llama.cpp's convert_hf_to_gguf.py would write of a model."""
-    config, writer = MODELS[name], gguf.GGUFWriter(path, name)
+def convert(name, tensors, path, kind=Q8, per_file=0, heads=4):
+    """The file that llama.cpp's convert_hf_to_gguf.py would write of a model, or files of some
+    tensors each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    config, writer = MODELS[name], gguf.GGUFWriter(path, name, split_max_tensors=per_file)
     writer.add_block_count(2)
     writer.add_context_length(32)
     writer.add_embedding_length(64)
     writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
+    writer.add_head_count(heads)
     writer.add_head_count_kv(getattr(config, "num_key_value_heads", 4))
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_vocab_size(64)

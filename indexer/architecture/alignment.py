@@ -70,16 +70,20 @@ def in_slots_of(
         module: _of_one_shape(parts.get(_same_module(module, base) or "", []), module, own)
         for module, own in modules.items()
     }
-    stored = {} if all(found.values()) else stored_modules(parts, config)
+    stored = {} if all(found.values()) else stored_modules(_heights(parts), config)
     for module, own in modules.items():
         if not found[module]:
             ends = {stored[end] for end in path_ends(module, len(module)) if end in stored}
-            theirs = _piece(module, parts, ends.pop()) if len(ends) == 1 else []
-            found[module] = _of_one_shape(theirs, module, own) or [
+            pieces = ends.pop() if len(ends) == 1 else ()
+            found[module] = _of_pieces(pieces, module, own, parts) or [
                 _in_only_stack(p, base) for p in own
             ]
     placements = sorted((p for own in found.values() for p in own), key=sort_key)
     return replace(adapter, placements=tuple(placements))
+
+
+def _heights(parts: Mapping[str, Sequence[Placement]]) -> dict[str, int]:
+    return {tensor: sum(p.shape[0] for p in placed) for tensor, placed in parts.items()}
 
 
 def _of_one_shape(
@@ -92,28 +96,29 @@ def _of_one_shape(
     return [replace(p, tensor=module, transposed=False) for p in theirs]
 
 
-def _piece(
-    module: str, parts: Mapping[str, Sequence[Placement]], piece: Stored
-) -> Sequence[Placement]:
-    """What lies in one of a tensor's equal pieces, with its rows counted from there; refused where
-    another slot's rows reach into it."""
-    placements = parts[piece.tensor]
-    if piece.n == 1:
-        return placements
-    height = sum(p.shape[0] for p in placements) // piece.n
-    first = piece.index * height
+def _of_pieces(
+    pieces: Sequence[Stored],
+    module: str,
+    own: Sequence[Placement],
+    parts: Mapping[str, Sequence[Placement]],
+) -> list[Placement]:
+    """The base's placements of the rows that a module is loaded from, in the module's order; none
+    where they are of another shape. The rows of a slot that another module has are -1."""
+    if len(pieces) == 1 and pieces[0].rows is None:
+        return _of_one_shape(parts[pieces[0].tensor], module, own)
     found = []
-    for p in placements:
-        if isinstance(p.rows, slice) and first <= p.first_row < first + height:
-            start = p.first_row - first
-            found.append(replace(p, rows=slice(start, start + p.shape[0])))
-    if sum(p.shape[0] for p in found) != height:
-        raise ModelError(
-            "unknown-targets",
-            f"module {module!r} is a piece of the base's {piece.tensor!r}, which is one slot; "
-            "merge the adapter (merge_and_unload), save the model, and index that",
-        )
-    return found
+    for piece in pieces:
+        places = {row: place for place, row in enumerate(piece.rows or ()) if row >= 0}
+        for p in parts[piece.tensor]:
+            if p.index is not None or p.transposed:
+                return []
+            rows = tuple(places.get(row, -1) for row in p.row_numbers)
+            if max(rows) >= 0:
+                found.append(replace(p, tensor=module, rows=rows))
+    places_filled = [row for p in found for row in p.row_numbers if row >= 0]
+    n_rows, width = as_one(own).shape
+    fits = sorted(places_filled) == list(range(n_rows)) and {p.shape[1] for p in found} == {width}
+    return found if fits and all(p.index is None for p in own) else []
 
 
 def _in_only_stack(placement: Placement, base: PlacedModel) -> Placement:

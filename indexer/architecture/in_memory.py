@@ -1,11 +1,12 @@
 """What transformers calls a stored tensor once it is loaded. A LoRA has these names; a checkpoint
-may have others, with several modules in one matrix."""
+may have others, with several modules in one matrix, or rows in another order."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,32 +20,33 @@ AUTO = "AutoModel"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a loaded module's matrix is: piece `index` of `n` equal ones of a tensor's rows."""
+    """Where a loaded module's matrix is: a tensor as it is, or `rows`: for each of the module's
+    rows that of the tensor, -1 for one that is not there."""
 
     tensor: str
-    index: int = 0
-    n: int = 1
+    rows: tuple[int, ...] | None = None
 
 
-def stored_modules(tensors: Iterable[str], config: Mapping[str, Any] | None) -> dict[str, Stored]:
-    """By the path of each module that transformers loads under another name or from a piece; empty
-    where transformers, from 5 on, is not there or does not build the type. Its own classes alone
-    are used, without memory for weights."""
+def stored_modules(
+    heights: Mapping[str, int], config: Mapping[str, Any] | None
+) -> dict[str, tuple[Stored, ...]]:
+    """By the path of each module that transformers loads under another name, or from rows of one
+    tensor or several; empty where transformers, from 5 on, is not there or does not build the type.
+    Its own classes alone are used, without memory for weights. `heights`: rows by tensor."""
     if config is None:
         return {}
     names = AUTO, *map(str, (config.get("architectures") or ())[:1])
     text = json.dumps(dict(config), sort_keys=True, default=str)
-    return _stored_modules(tuple(tensors), names, text)
+    return _stored_modules(tuple(heights.items()), names, text)
 
 
 @lru_cache(maxsize=4)
 def _stored_modules(
-    tensors: tuple[str, ...], names: tuple[str, ...], config: str
-) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+    heights: tuple[tuple[str, int], ...], names: tuple[str, ...], config: str
+) -> dict[str, tuple[Stored, ...]]:
+    found: dict[str, tuple[Stored, ...]] = {}
     for loader in filter(None, (_loader(name, config) for name in names)):
-        for tensor in tensors:
-            found |= loader.modules_of(tensor)
+        found |= loader.modules_of(dict(heights))
     return found
 
 
@@ -52,25 +54,77 @@ def _stored_modules(
 class _Loader:
     renamings: list[Any]
     converters: list[Any]
-    prefix: str
+    model: Any
     names: dict[str, bool]
 
-    def modules_of(self, tensor: str) -> dict[str, Stored]:
+    def modules_of(self, heights: Mapping[str, int]) -> dict[str, tuple[Stored, ...]]:
         from transformers.core_model_loading import rename_source_key
 
-        name, pattern = rename_source_key(
-            tensor, self.renamings, self.converters, self.prefix, self.names
-        )
-        if pattern is None:
-            return {name.removesuffix(WEIGHT): Stored(tensor)} if name in self.names else {}
-        converter = next(c for c in self.converters if pattern in c.source_patterns)
-        first, *others = converter.target_patterns
-        is_cut = [type(step).__name__ for step in converter.operations] == ["Chunk"]
-        if not is_cut or not others or converter.operations[0].dim != 0 or first not in name:
+        found: dict[str, tuple[Stored, ...]] = {}
+        converted: dict[str, dict[str, str]] = defaultdict(dict)
+        for tensor in heights:
+            name, pattern = rename_source_key(
+                tensor, self.renamings, self.converters, self.model.base_model_prefix, self.names
+            )
+            if pattern is not None:
+                converted[name][pattern] = tensor
+            elif name in self.names:
+                found[name.removesuffix(WEIGHT)] = (Stored(tensor),)
+        for name, sources in converted.items():
+            found |= self._converted(name, sources, heights)
+        return found
+
+    def _converted(
+        self, name: str, sources: Mapping[str, str], heights: Mapping[str, int]
+    ) -> dict[str, tuple[Stored, ...]]:
+        """The modules that a conversion makes, by what it does to numbered rows; none where it does
+        more than move rows of matrices."""
+        converter = next(c for c in self.converters if next(iter(sources)) in c.source_patterns)
+        patterns, first = converter.source_patterns, converter.target_patterns[0]
+        if sources.keys() != set(patterns) or "*" in "".join(patterns) or first not in name:
             return {}
-        targets = (first, *others)
-        loaded = [name.replace(first, target).removesuffix(WEIGHT) for target in targets]
-        return {path: Stored(tensor, i, len(targets)) for i, path in enumerate(loaded)}
+        sources = {pattern: sources[pattern] for pattern in patterns}
+        numbers: dict[str, Any] = {}
+        start = 0
+        for pattern, tensor in sources.items():
+            numbers[pattern] = [start + torch.arange(heights[tensor])[:, None]]
+            start += heights[tensor]
+        try:
+            for operation in converter.operations:
+                numbers = operation.convert(
+                    numbers,
+                    source_patterns=patterns,
+                    target_patterns=converter.target_patterns,
+                    full_layer_name=name,
+                    model=self.model,
+                    config=self.model.config,
+                    missing_keys=None,
+                )
+        except Exception:  # whatever an operation wants of a matrix
+            return {}
+        if numbers.keys() != set(converter.target_patterns) or not all(
+            isinstance(rows, torch.Tensor) and rows.shape[1:] == (1,) for rows in numbers.values()
+        ):
+            return {}
+        return {
+            name.replace(first, target).removesuffix(WEIGHT): _pieces(rows, sources, heights)
+            for target, rows in numbers.items()
+        }
+
+
+def _pieces(
+    numbers: torch.Tensor, sources: Mapping[str, str], heights: Mapping[str, int]
+) -> tuple[Stored, ...]:
+    """The rows of each tensor, of numbers that go on from one tensor to the next."""
+    pieces: list[Stored] = []
+    start = 0
+    for tensor in sources.values():
+        own = numbers.flatten() - start
+        inside = (own >= 0) & (own < heights[tensor])
+        if bool(inside.any()):
+            pieces.append(Stored(tensor, tuple(own.where(inside, -1).tolist())))
+        start += heights[tensor]
+    return tuple(pieces)
 
 
 def _loader(class_name: str, config: str) -> _Loader | None:
@@ -95,6 +149,6 @@ def _loader(class_name: str, config: str) -> _Loader | None:
     return _Loader(
         [rule for rule in rules if isinstance(rule, WeightRenaming)],
         [rule for rule in rules if isinstance(rule, WeightConverter)],
-        model.base_model_prefix,
+        model,
         dict.fromkeys(model.state_dict(), True),
     )

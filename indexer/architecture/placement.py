@@ -23,7 +23,8 @@ class Placement:
     """One slot's matrix, or one part of it, inside a stored tensor. `part`: "" for the usual single
     matrix, else the piece ("expert.3", "shared", "q_a", …): parts of one slot are blocks of one
     update. `module`: name as in the base's own file, without prefix; `index`: where experts are
-    stacked; `transposed`: stored in × out; `rows`: output rows that belong here, None for all."""
+    stacked; `transposed`: stored in × out; `rows`: output rows that belong here, None for all, -1
+    (in an adapter) for one that another module changes."""
 
     slot: Slot
     part: str
@@ -44,6 +45,12 @@ class Placement:
             return 0
         return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
 
+    @property
+    def row_numbers(self) -> Sequence[int]:
+        if self.rows is None:
+            return range(self.shape[0])
+        return range(self.rows.stop)[self.rows] if isinstance(self.rows, slice) else self.rows
+
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         """This placement's (out, in) matrix as a view where possible, dtype kept."""
         return self.cut_matrix(tensor if self.index is None else tensor[self.index])
@@ -53,12 +60,16 @@ class Placement:
         return self.cut_rows(matrix.T if self.transposed else matrix)
 
     def cut_rows(self, matrix: torch.Tensor) -> torch.Tensor:
-        """The rows of an (out, …) matrix that belong here: a fused ΔW, or its left factor."""
+        """The rows of an (out, …) matrix that belong here: a fused ΔW, or its left factor; zero for
+        those that are another module's."""
         if self.rows is None:
             return matrix
         if isinstance(self.rows, slice):
             return matrix[self.rows]
-        return matrix[torch.tensor(self.rows)]
+        rows = torch.tensor(self.rows)
+        cut = matrix[rows]
+        cut[rows < 0] = 0
+        return cut
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from .files import decode as decode
 from .files import model_type as model_type
 from .files import parse_header as parse_header
 from .files import read_json as read_json
+from .gguf_file import GgufCheckpoint as GgufCheckpoint
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import USUAL_WEIGHTS as USUAL_WEIGHTS
 from .weights import choose_weights as choose_weights
@@ -37,3 +38,4 @@ from .weights import open_weights as open_weights
 from .weights import quantization as quantization
 from .weights import refuse_diffusion as refuse_diffusion
 from .weights import shard_files as shard_files
+from .weights import with_most_bits as with_most_bits

@@ -196,6 +196,13 @@ class GgufFile(TensorFile):
         _require_apart(refs, source)
         super().__init__(source, refs, header.at)
 
+    @property
+    def bits(self) -> float:
+        """Of a value of its matrices, none of one whose type is not read."""
+        matrices = [ref for ref in self.tensors.values() if len(ref.shape) > 1]
+        n_values = sum(count_elements(ref.shape) or 0 for ref in matrices)
+        return 8 * sum(ref.stop - ref.start for ref in matrices) / max(1, n_values)
+
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """The rows by offset, whole: a block of values has one scale."""
         wanted: dict[TensorRef, list[RowBlock]] = {}
@@ -254,25 +261,26 @@ def _require_apart(refs: Iterable[TensorRef], source: ByteSource) -> None:
         raise ModelError("bad-offsets", f"{source.name}: two tensors overlap")
 
 
-def open_gguf(source: ByteSource) -> Checkpoint:
+class GgufCheckpoint(DerivedCheckpoint):
+    """A GGUF model under transformers' names; `heads`: query and key-value heads that its header
+    counts, by which the rows of llama's queries and keys are put in order."""
+
+    heads: tuple[object, object]
+
+
+def under_usual_names(file: Checkpoint, settings: Mapping[str, object]) -> GgufCheckpoint:
     """The checkpoint under transformers' names, rows and columns as there; else `quantized`."""
-    try:
-        return _renamed(GgufFile(source))
-    except BaseException:
-        source.close()
-        raise
-
-
-def _renamed(file: GgufFile) -> Checkpoint:
-    architecture, where = file.settings.get("general.architecture"), next(iter(file.tensors), "")
+    architecture, where = settings.get("general.architecture"), next(iter(file.tensors), "")
     what = f"{file.tensors[where].file}: " if where else ""
-    if file.settings.get("general.type", "model") != "model":
+    if settings.get("general.type", "model") != "model":
         line = "a LoRA or another addition in GGUF; save the adapter in PEFT's form"
         raise ModelError("unsupported-adapter", f"{what}{line}")
     names = NAMES.get(str(architecture))
     if names is None:
         line = f"GGUF of the architecture {shown(str(architecture))}, whose names are not mapped"
         raise ModelError("quantized", f"{what}weights are stored as {line}")
+    n_heads = settings.get(f"{architecture}.attention.head_count")
+    heads = n_heads, settings.get(f"{architecture}.attention.head_count_kv", n_heads)
     kept: dict[str, str] = {}
     derived: dict[str, Derived] = {}
     types: Counter[str] = Counter()
@@ -289,7 +297,7 @@ def _renamed(file: GgufFile) -> Checkpoint:
             continue
         new = f"{names['blk']}.{match['layer']}.{new}" if match["layer"] else new
         new = f"{new}.{match['kind']}"
-        stored = _Stored(ref, _head_size(file, ref, match["part"], str(architecture)))
+        stored = _Stored(ref, _head_size(heads, ref, match["part"], str(architecture)))
         is_turned = architecture == "gpt2" and is_layer
         if stored.is_plain and not is_turned:
             kept[new] = name
@@ -302,16 +310,16 @@ def _renamed(file: GgufFile) -> Checkpoint:
     note = f"read from GGUF ({', '.join(sorted(types))})"
     if types["Q8_0"]:
         note = f"{types['Q8_0']} weights dequantised from GGUF (Q8_0)"
-    return DerivedCheckpoint(file, kept, derived, note=note)
+    model = GgufCheckpoint(file, kept, derived, note=note)
+    model.heads = heads
+    return model
 
 
-def _head_size(file: GgufFile, ref: TensorRef, part: str, architecture: str) -> int:
+def _head_size(counts: tuple[object, object], ref: TensorRef, part: str, architecture: str) -> int:
     """Rows of one head of a query or key whose rows llama.cpp has in pairs; 0 of any other."""
     if architecture != "llama" or part not in ("attn_q", "attn_k"):
         return 0
-    heads = file.settings.get("llama.attention.head_count")
-    if part == "attn_k":
-        heads = file.settings.get("llama.attention.head_count_kv", heads)
+    heads = counts[part == "attn_k"]
     rows = ref.shape[0] if ref.shape else 1
     if type(heads) is not int or heads < 1 or rows % (2 * heads) or not rows:
         line = f"{ref.file}: its heads are not counted so that {shown(ref.name)} can be read"

@@ -6,8 +6,8 @@ Whatever is wrong with the files is a `ModelError` with its own code.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -30,7 +30,7 @@ from .files import (
     TensorRef,
     read_json,
 )
-from .gguf_file import open_gguf
+from .gguf_file import GgufFile, under_usual_names
 from .npz_file import NpzFile
 
 
@@ -84,13 +84,16 @@ _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
 }
 """By `quant_method`; a reason shows no other value of it."""
 
-_GGUF = re.compile(r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?\.gguf$", re.IGNORECASE)
+_GGUF = re.compile(
+    r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?(?:-00001-of-(\d{5}))?\.gguf$", re.IGNORECASE
+)
+"""The form in its name, and of the first of several files their number."""
 
 _GGUF_READ = ("F32", "BF16", "F16", "Q8_0")
 """Forms whose file is read, the best first."""
 
-_GGUF_PART = re.compile(r"mmproj|-\d{5}-of-\d{5}", re.IGNORECASE)
-"""A vision projector, or one of several files."""
+_GGUF_PART = re.compile(r"mmproj|-(?!00001)\d{5}-of-\d{5}", re.IGNORECASE)
+"""A vision projector, or one of several files that is not the first."""
 
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
@@ -114,16 +117,34 @@ def quantization(
 
 
 def readable_gguf(names: Iterable[str]) -> str | None:
-    """The `.gguf` at the top of a model's files that is read: of several by the form in its name;
-    one whose name has none is opened to see."""
-    found = [(name, m[1]) for name in sorted(names) if (m := _GGUF.search(name))]
-    whole = {
-        (form or "").upper(): name
-        for name, form in found
-        if "/" not in name and not _GGUF_PART.search(name)
-    }
-    unnamed = whole.get("") if len(found) == 1 else None
-    return next((whole[form] for form in _GGUF_READ if form in whole), unnamed)
+    """The `.gguf` at the top of a model's files that is read: of several by the form in its name,
+    else the only one whose name has none, which is opened to see."""
+    whole = _whole_gguf(names)
+    unnamed = whole.get("", [])
+    chosen = next((whole[form][-1] for form in _GGUF_READ if form in whole), None)
+    return chosen or (unnamed[0] if len(unnamed) == 1 else None)
+
+
+def _whole_gguf(names: Iterable[str]) -> dict[str, list[str]]:
+    """Whole models, or the first of their files, by the form in their name."""
+    whole: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if (match := _GGUF.search(name)) and "/" not in name and not _GGUF_PART.search(name):
+            whole.setdefault((match[1] or "").upper(), []).append(name)
+    return whole
+
+
+def with_most_bits(files: ModelFiles, chosen: str | None, names: Iterable[str]) -> str | None:
+    """The weight file that was chosen by name, but of a GGUF file and the only one whose name tells
+    no form the one that has more bits by its header."""
+    unnamed = _whole_gguf(names).get("", [])
+    if chosen is None or not chosen.endswith(".gguf") or len(unnamed) != 1 or chosen in unnamed:
+        return chosen
+    bits = {}
+    for name in (chosen, *unnamed):
+        with suppress(ModelError), closing(GgufFile(files.source(name))) as file:
+            bits[name] = file.bits
+    return max(bits, key=bits.__getitem__, default=chosen)
 
 
 def _declared_scheme(config: Config | None) -> str | None:
@@ -198,14 +219,10 @@ def is_adapter(names: Collection[str]) -> bool:
 
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:
     """The checkpoint in a weight file, or in the shards that an index file names."""
-    if name.endswith(".gguf"):
-        return open_gguf(files.source(name))
-    if not name.endswith(".json"):
-        return _open_file(files.source(name))
-    index = files.content(name)
-    weight_map = _weight_map(index, name)
-    names = sorted(set(weight_map.values()))
-    if missing := next((file for file in names if not files.has(file)), None):
+    index = files.content(name) if name.endswith(".json") else b""
+    weight_map = _weight_map(index, name) if index else {}
+    names = shard_files(name, index)
+    if missing := next((file for file in names if file != name and not files.has(file)), None):
         line = f"names {shown(missing)}, which is not there; fetch it"
         raise ModelError("missing-shard", f"{name}: {line}")
     with ExitStack() as opened:
@@ -213,13 +230,23 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
         for file in names:
             shards[file] = _open_file(files.source(file))
             opened.callback(shards[file].close)
-        checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
+        checkpoint: Checkpoint = shards[names[0]]
+        if index or len(names) > 1:
+            weight_map = weight_map or {t: file for file in names for t in shards[file].tensors}
+            checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
+        if isinstance(first := shards[names[0]], GgufFile):
+            checkpoint = under_usual_names(checkpoint, first.settings)
         opened.pop_all()
     return checkpoint
 
 
-def shard_files(index: bytes, name: str) -> list[str]:
-    return sorted(set(_weight_map(index, name).values()))
+def shard_files(name: str, index: bytes = b"") -> list[str]:
+    """The files of a model: those that its index names, the parts of a GGUF model, or the one."""
+    if index:
+        return sorted(set(_weight_map(index, name).values()))
+    match = _GGUF.search(name)
+    n_parts = int(match[2] or 1) if match else 1
+    return [name.replace("-00001-of-", f"-{part:05d}-of-") for part in range(1, n_parts + 1)]
 
 
 def open_local(
@@ -230,7 +257,7 @@ def open_local(
     tensors are, by many models."""
     files = ModelFolder.at(folder, given, whole=whole, often=often)
     names = files.names()
-    name = choose_weights(names, adapter=False)
+    name = with_most_bits(files, choose_weights(names, adapter=False), names)
     if name is None:
         others = _other_weights(names)
         if any(_SHARD.search(other) for other in others):
@@ -315,8 +342,10 @@ class ShardedCheckpoint:
 def _open_file(source: ByteSource) -> TensorFile:
     with ExitStack() as opened:
         opened.callback(source.close)
-        forms = {"safetensors": SafetensorsFile, "npz": NpzFile}
-        file: TensorFile = forms.get(source.name.rpartition(".")[2], BinFile)(source)
+        forms: dict[str, Callable[[ByteSource], TensorFile]] = {
+            "safetensors": SafetensorsFile, "npz": NpzFile, "gguf": GgufFile
+        }  # fmt: skip
+        file = forms.get(source.name.rpartition(".")[2], BinFile)(source)
         opened.pop_all()
     return file
 

@@ -33,6 +33,7 @@ from ..checkpoint import (
     choose_weights,
     open_weights,
     shard_files,
+    with_most_bits,
 )
 from .models import HubModel, describe
 from .session import (
@@ -683,9 +684,10 @@ class HubWeights:
         name = self._name
         if name is None:
             return None
-        if not name.endswith(".index.json"):
+        shards = shard_files(name, self.content(name) if name.endswith(".json") else b"")
+        if shards == [name]:
             return self._hash(name)
-        hashes = [self._hash(shard) for shard in shard_files(self.content(name), name)]
+        hashes = [self._hash(shard) for shard in shards]
         known = sorted(value for value in hashes if value is not None)
         if len(known) < len(hashes):
             return None
@@ -728,7 +730,8 @@ class HubWeights:
 
     @cached_property
     def _name(self) -> str | None:
-        return choose_weights(self._model.files or (), adapter=self._adapter)
+        names = self._model.files or ()
+        return with_most_bits(self, choose_weights(names, adapter=self._adapter), names)
 
     def _hash(self, file: str) -> str | None:
         cached = self._cached(file)
@@ -761,7 +764,8 @@ def request_bytes(model: HubModel, session: HubSession) -> int:
     if name is None:
         raise ModelError("no-weights", f"{model.id}: no weight file")
     if not name.endswith(".json"):
-        return locate(session, model.id, model.sha, model.path(name)).size
+        places = (model.path(file) for file in shard_files(name))
+        return sum(locate(session, model.id, model.sha, place).size for place in places)
     try:
         index = json.loads(read_small_file(model, name, session=session))
         size = index["metadata"]["total_size"]

@@ -11,6 +11,10 @@ from safetensors.torch import load_file
 import deltadex as dx
 
 SWITCH = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
+SIZE = {
+    **{"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "intermediate_size": 48,
+}
 TYPES = {
     "swin": {
         **{"image_size": 32, "patch_size": 4, "embed_dim": 16, "window_size": 4},
@@ -18,15 +22,22 @@ TYPES = {
     },
     "rwkv": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2},
     "convnext": {"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2},
-    # these two are stored under other names than transformers loads them by, in fewer matrices
+    # those that follow are stored under other names than transformers loads them by, in fewer
+    # matrices; phonon's rows in another order, those of tipsv2 and molmo2 fused in one slot
     "segformer": {
         **{"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_encoder_blocks": 2},
         **{"num_attention_heads": [1, 2], "sr_ratios": [2, 1], "patch_sizes": [7, 3]},
         **{"strides": [4, 2], "mlp_ratios": [2, 2]},
     },
-    "gte": {
-        **{"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
-        **{"intermediate_size": 48},
+    "gte": SIZE,
+    "gradium_phonon_tts": {
+        **{**SIZE, "num_key_value_heads": 4, "head_dim": 8},
+        "flow_head_config": {"condition_dim": 32, "hidden_size": 32, "num_hidden_layers": 2},
+    },
+    "tipsv2_text_model": SIZE,
+    "molmo2_text": {
+        **{**SIZE, "num_key_value_heads": 2, "head_dim": 8},
+        **{"rope_scaling_layers": [0, 1], "additional_vocab_size": 8},
     },
     "switch_transformers": {**SWITCH, "num_layers": 2, "num_decoder_layers": 2, "num_experts": 4},
 }
@@ -40,15 +51,19 @@ def built(model_type):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model_type", TYPES)
-def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, tmp_path):
+@pytest.mark.parametrize(
+    ("model_type", "dora"), [*((name, False) for name in TYPES), ("gradium_phonon_tts", True)]
+)
+def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, dora, tmp_path):
     built(model_type).save_pretrained(tmp_path / "base")
     full = built(model_type)
     with torch.no_grad():
         for parameter in full.parameters():
             parameter += 0.01 * torch.randn_like(parameter)
     full.save_pretrained(tmp_path / "models" / "full")
-    settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    settings = peft.LoraConfig(
+        r=2, target_modules="all-linear", init_lora_weights=False, use_dora=dora
+    )
     lora = peft.get_peft_model(built(model_type), settings)
     for name, parameter in lora.named_parameters():
         parameter.data *= 0.02 if "lora_B" in name else 1

@@ -129,6 +129,51 @@ def test_other_types_are_refused_by_their_name(kind, tmp_path):
         open_local(tmp_path)
 
 
+def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missing(tmp_path):
+    tensors = make_model("llama").state_dict()
+    convert("llama", tensors, tmp_path / "one" / "model-Q8_0.gguf", per_file=8)
+    parts = sorted((tmp_path / "one").iterdir())
+    theirs = [t for part in parts for t in gguf.GGUFReader(part).tensors]
+
+    checkpoint = open_local(tmp_path / "one")
+
+    assert [part.name for part in parts][1] == "model-Q8_0-00002-of-00003.gguf"
+    assert len(checkpoint.tensors) == len(theirs) == len(tensors)
+    whole = open_local(convert("llama", tensors, tmp_path / "two" / "model-Q8_0.gguf").parent)
+    assert all(torch.equal(checkpoint.read(n), whole.read(n)) for n in whole.tensors)
+    assert checkpoint.bytes_total == sum(part.stat().st_size for part in parts)
+
+    parts[1].unlink()
+    with pytest.raises(ModelError, match=r"^missing-shard: .*'model-Q8_0-00002-of-00003\.gguf'"):
+        open_local(tmp_path / "one")
+
+
+@pytest.mark.parametrize("unnamed", ["F16", "Q4_0"])
+def test_of_two_files_the_one_with_more_bits_is_read(unnamed, tmp_path):
+    tensors = make_model("llama").state_dict()
+    convert("llama", tensors, tmp_path / "tuned-Q8_0.gguf")
+    convert("llama", tensors, tmp_path / "tuned.gguf", gguf.GGMLQuantizationType[unnamed])
+
+    name = "model.layers.0.self_attn.v_proj.weight"
+    file = open_local(tmp_path).tensors[name].file
+
+    assert file == ("tuned.gguf" if unnamed == "F16" else "tuned-Q8_0.gguf")
+
+
+@pytest.mark.parametrize(("heads", "other"), [(8, "8 query"), (2, "2 query")])
+def test_heads_that_are_not_those_of_the_bases_config_are_refused(heads, other, tmp_path):
+    model = make_model("llama")
+    model.save_pretrained(tmp_path / "base")
+    tuned = {n: t + 0.1 * t.std() * torch.randn_like(t) for n, t in model.state_dict().items()}
+    convert("llama", tuned, tmp_path / "models" / "m" / "model.gguf", heads=heads)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        (row,) = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()["failed"]
+
+    assert row["code"] == "shape-mismatch"
+    assert f"its GGUF header counts {other} heads, the base's config 4" in row["reason"]
+
+
 def pack(form, *values):
     return struct.pack(f"<{form}", *values)
 

@@ -64,7 +64,36 @@ def in_gptq(name, weight, *, version, n_bits=4, group=32):
     }
 
 
+def in_awq(name, weight, *, group=32):
+    """A weight as AutoAWQ's WQLinear_GEMM packs it, after its search for scales of inputs."""
+    stem, (height, width) = name.removesuffix(".weight"), weight.shape
+    noise = torch.Generator().manual_seed(len(name))
+    scaled = weight * (0.5 + 1.5 * torch.rand(width, generator=noise))
+    groups = torch.arange(width) // group
+    split = scaled.view(height, -1, group)
+    low, high = split.amin(2), split.amax(2)
+    scales = ((high - low) / 15).half().float()
+    zeros = (-low / scales).round().clamp(0, 15)
+    codes = (scaled / scales[:, groups] + zeros[:, groups]).round().clamp(0, 15).int()
+
+    def packed(numbers):
+        """pack_intweight of the format: of every eight outputs, number order_map[i] at bit 4 i."""
+        result = torch.zeros(len(numbers), numbers.shape[1] // 8, dtype=torch.int32)
+        for column in range(result.shape[1]):
+            for i, other in enumerate([0, 2, 4, 6, 1, 3, 5, 7]):
+                result[:, column] |= numbers[:, column * 8 + other] << (i * 4)
+        return result
+
+    parts = {"qweight": packed(codes.T), "qzeros": packed(zeros.T.int()), "scales": scales.T.half()}
+    return {f"{stem}.{part}": tensor for part, tensor in parts.items()}
+
+
 FORMS = {
+    "awq": (
+        in_awq,
+        {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"},
+        "of the models that are known it is nearest to ",
+    ),
     "nf4": (
         lambda name, w: in_nf4(name, w, nested=False),
         {"quant_method": "bitsandbytes", "load_in_4bit": True},
