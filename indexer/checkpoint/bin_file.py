@@ -17,6 +17,7 @@ import io
 import pickle
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ import torch
 
 from ...errors import ModelError
 from ...records import Verification
-from ..untrusted_text import LONGEST_NAME, shown
+from ..untrusted_text import shown
 from .files import (
     DTYPES,
     LFS_POINTER,
@@ -319,6 +320,12 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
 NESTED = ("state_dict", "model", "module")
 """Where trainers put the state dict among other things that they save."""
 
+_FREQUENT_MODULES = re.compile(
+    "accelerate|datasets|deepspeed|lightning|numpy|peft|pytorch_lightning|sklearn|tokenizers"
+    "|torch|torchvision|transformers|trl"
+)
+"""Modules beside Python's own whose objects trainers leave in `.bin` files."""
+
 MAX_NESTING = 3
 """Levels down to which a state dict is searched: `{"state_dict": {"model": {"module": …}}}`."""
 
@@ -511,10 +518,22 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
-    match = re.search(r"GLOBAL ([A-Za-z0-9_.]+)", message)
+    match = re.search(r"GLOBAL ([\w.]+)", message)
     if match is None:
         return "torch's weights-only reader refuses it; save it as safetensors"
-    return f"holds more than tensors: {match[1][:LONGEST_NAME]}"
+    return f"holds more than tensors: {_known_name(match[1])}"
+
+
+def _known_name(name: str) -> str:
+    """A name that a file gives an object, if there is such an object; else its module, if that is
+    one that everybody knows. Nothing is imported."""
+    place, _, attribute = name.rpartition(".")
+    loaded = sys.modules.get(place or "builtins")
+    if loaded is not None and attribute in vars(loaded):
+        return name
+    root = name.partition(".")[0]
+    is_known = root in sys.stdlib_module_names or _FREQUENT_MODULES.fullmatch(root)
+    return f"an object of {root}" if is_known else "an object of an unknown module"
 
 
 def _entry_of(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> Entry | None:

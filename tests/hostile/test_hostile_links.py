@@ -288,8 +288,8 @@ OPENERS = {"open", "read_bytes", "read_text", "fdopen", "memmap", "safe_open", "
 
 
 def test_one_module_opens_the_files_of_models():
-    """`family.py` opens files that the user names; `hub/session.py` the client's own notes,
-    `hub/files.py` and `lexicon.py` what deltadex itself wrote."""
+    """`family.py` opens files that the user names; `hub/files.py` and `lexicon.py` what deltadex
+    itself wrote."""
     indexer = Path(deltadex.__file__).parent / "indexer"
     openers = {
         path.relative_to(indexer).as_posix()
@@ -307,7 +307,7 @@ def test_one_module_opens_the_files_of_models():
         )
     }
 
-    files = {"checkpoint/files.py", "family.py", "hub/files.py", "hub/session.py", "lexicon.py"}
+    files = {"checkpoint/files.py", "family.py", "hub/files.py", "lexicon.py"}
     assert openers >= files
     # they read the package's own tables
     resources = {"architecture.py", "card.py", "untrusted_text.py"}
