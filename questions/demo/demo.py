@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...options import argument, record
-from ...results import count
+from ...results import Shown, count
 from .. import terminal
 from ..terminal.command_line import CONTINUES, Common, command_with, print_document, when_stopped
 
-if TYPE_CHECKING:
-    from .screen import DemoScreen
+
+class DemoScreen:
+    """Lines on stderr, answers on stdout as their commands print them; silence when quiet."""
+
+    def __init__(self, progress: terminal.RunProgress, *, quiet: bool) -> None:
+        self.progress, self._quiet = progress, quiet
+
+    def line(self, text: str) -> None:
+        if not self._quiet:
+            click.echo(text, err=True)
+
+    def heading(self, text: str) -> None:
+        self.line(f"\n{text}")
+
+    def answer(self, parts: Shown) -> None:
+        if not self._quiet:
+            terminal.show_answer(parts)
 
 
 @record
@@ -35,8 +50,6 @@ def command(common: Common, target: DemoFolder) -> None:
     Example:
       deltadex demo
     """
-    from .screen import DemoScreen
-
     when_stopped(lambda: _kept(target.folder))
     quiet = common.quiet or common.as_json
     with terminal.RunProgress(quiet=quiet) as progress:

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DataError, ModelError, RequestError, StudyError
-from ..face.opened import Opened, find_family
+from ..face.opened import find_family
 
 if TYPE_CHECKING:
     from ...records import DataSet
     from ...search import TrainedModels
-    from ...store import Filters
+    from ...store import Catalog
+    from .find_trained_on import FindTrainedOn
 
 
 Row = dict[str, Any]
@@ -35,13 +36,10 @@ log = logging.getLogger(__name__)
 class AskedFamilies:
     """The family of a base, or every family of a catalog, and why some could not be asked."""
 
-    def __init__(
-        self, db: Opened, *, base: str | None, recipe: str | None, filters: Filters
-    ) -> None:
-        self._catalog = db._catalog
-        self._recipe, self._filters = recipe, filters
-        bases = self._catalog.bases() if base is None else []
-        self.bases = bases if len(bases) > 1 else [find_family(self._catalog, base)]
+    def __init__(self, catalog: Catalog, asked: FindTrainedOn) -> None:
+        self._catalog, self._asked = catalog, asked
+        bases = catalog.bases() if asked.base is None else []
+        self.bases = bases if len(bases) > 1 else [find_family(catalog, asked.base)]
         self._errors: dict[str, Exception] = {}
 
     @property
@@ -89,7 +87,8 @@ class AskedFamilies:
     def _check(self, base: str) -> None:
         from ...search import check_searchable
 
-        n = check_searchable(self._catalog, base, recipe=self._recipe, filters=self._filters)
+        asked = self._asked
+        n = check_searchable(self._catalog, base, recipe=asked.recipe, filters=asked)
         if not n and self.are_several:
             raise RequestError("no model of it passes the filters")
 

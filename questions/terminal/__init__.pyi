@@ -6,10 +6,10 @@ from .evidence import EVIDENCE_OF_DATA as EVIDENCE_OF_DATA
 from .evidence import FROM_DATA as FROM_DATA
 from .evidence import NOTHING_STANDS_OUT as NOTHING_STANDS_OUT
 from .evidence import NULL as NULL
+from .evidence import evidence as evidence
 from .evidence import names_of_several as names_of_several
 from .evidence import rate as rate
 from .evidence import renamed as renamed
-from .evidence import say_evidence as say_evidence
 from .evidence import say_of_bases as say_of_bases
 from .evidence import show_left_out as show_left_out
 from .evidence import stands_out as stands_out
@@ -18,7 +18,5 @@ from .progress import RunProgress as RunProgress
 from .progress import tracked as tracked
 from .saying import percent as percent
 from .saying import say as say
-from .saying import say_plain as say_plain
-from .saying import say_rows as say_rows
 from .saying import show_rows as show_rows
-from .sections import show_study as show_study
+from .sections import show_answer as show_answer
