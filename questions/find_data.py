@@ -54,7 +54,7 @@ def show_nearest_data(document: Document) -> Shown:
     yield f"kept data nearest to {document['query']['model']}"
     yield _known_of_data(document)
     heads = ("rank", "data", *terminal.EVIDENCE_OF_DATA, "loss", "examples")
-    yield terminal.evidence(heads, document["data"])
+    yield terminal.evidence_table(heads, document["data"])
     yield f"It says at most: {document['meaning']}"
 
 

@@ -234,7 +234,7 @@ def show_neighbours(document: Document) -> Shown:
     yield from _show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)
     heads = (*NeighbourTable.columns[1:], *(["source"] if is_joint else []))
-    yield terminal.evidence(heads, neighbours)
+    yield terminal.evidence_table(heads, neighbours)
     for explanation in document.get("explanations", ()):
         yield from show_explanation(explanation)
 
@@ -309,7 +309,7 @@ def show_across(document: Document) -> Shown:
         if few:
             yield f"too few models for a probability: {', '.join(few)}"
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "dataset")
-        yield terminal.evidence(heads, terminal.renamed(models, names))
+        yield terminal.evidence_table(heads, terminal.renamed(models, names))
     else:
         yield "no model passes the filters"
     yield from terminal.show_left_out(document)
@@ -351,8 +351,10 @@ def _from_stdin(models: Sequence[str]) -> tuple[str, ...]:
     """The models, those on stdin in the place of `-`; each once."""
     names: list[str] = []
     for model in models:
-        lines = from_stdin().splitlines() if model == "-" else [model]
-        names += filter(None, map(str.strip, lines))
+        if model == "-":
+            names += filter(None, map(str.strip, from_stdin().splitlines()))
+        else:
+            names.append(model)
     if not names:
         raise click.UsageError("no model on stdin: one id or path per line")
     return tuple(dict.fromkeys(names))

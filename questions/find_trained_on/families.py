@@ -19,8 +19,7 @@ from ..face.opened import find_family
 if TYPE_CHECKING:
     from ...records import DataSet
     from ...search import TrainedModels
-    from ...store import Catalog
-    from .find_trained_on import FindTrainedOn
+    from ...store import Catalog, Filters
 
 
 Row = dict[str, Any]
@@ -36,10 +35,12 @@ log = logging.getLogger(__name__)
 class AskedFamilies:
     """The family of a base, or every family of a catalog, and why some could not be asked."""
 
-    def __init__(self, catalog: Catalog, asked: FindTrainedOn) -> None:
-        self._catalog, self._asked = catalog, asked
-        bases = catalog.bases() if asked.base is None else []
-        self.bases = bases if len(bases) > 1 else [find_family(catalog, asked.base)]
+    def __init__(
+        self, catalog: Catalog, *, base: str | None, recipe: str | None, filters: Filters
+    ) -> None:
+        self._catalog, self._recipe, self._filters = catalog, recipe, filters
+        bases = catalog.bases() if base is None else []
+        self.bases = bases if len(bases) > 1 else [find_family(catalog, base)]
         self._errors: dict[str, Exception] = {}
 
     @property
@@ -87,8 +88,7 @@ class AskedFamilies:
     def _check(self, base: str) -> None:
         from ...search import check_searchable
 
-        asked = self._asked
-        n = check_searchable(self._catalog, base, recipe=asked.recipe, filters=asked)
+        n = check_searchable(self._catalog, base, recipe=self._recipe, filters=self._filters)
         if not n and self.are_several:
             raise RequestError("no model of it passes the filters")
 

@@ -149,7 +149,7 @@ class FindTrainedOn(Filters, DataReading):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
-        families = AskedFamilies(catalog, self)
+        families = AskedFamilies(catalog, base=self.base, recipe=self.recipe, filters=self)
         asked = families.ask(partial(self._answer, catalog, db._track))
         document = joint_answer(asked, families.left_out, self.k)
         if words is not None and words.matches:
@@ -239,7 +239,7 @@ def show_trained_models(document: Document) -> Shown:
     if names:
         yield f"models of {len(names)} bases nearest to {query['texts']}"
         of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
-        yield terminal.evidence(of_base, terminal.renamed(families, names))
+        yield terminal.evidence_table(of_base, terminal.renamed(families, names))
     else:
         yield (
             f"models of {query['base']} nearest to {query['texts']}: "
@@ -263,7 +263,9 @@ def show_trained_models(document: Document) -> Shown:
         has_words = any(model.get("touched") is not None for model in models)
         of_words = ("touched", "missing") if has_words else ()
         heads = ("rank", "model", *terminal.EVIDENCE_OF_DATA, *of_words, "dataset", "author")
-        yield terminal.evidence(terminal.with_base(heads, names), terminal.renamed(models, names))
+        yield terminal.evidence_table(
+            terminal.with_base(heads, names), terminal.renamed(models, names)
+        )
         if document["comparison"]:
             yield from _show_comparison(document, names)
     else:
@@ -293,7 +295,7 @@ def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
         yield f"{files}: {tested[0][1]}"
     yield from comparison["left_out"]
     heads = terminal.with_base(("model", "verdict", "effect", "95 %", "p"), names)
-    yield terminal.evidence(heads, terminal.renamed(comparison["models"], names))
+    yield terminal.evidence_table(heads, terminal.renamed(comparison["models"], names))
 
 
 def _tested(comparison: Document) -> str:
@@ -333,7 +335,7 @@ def show_word_matches(document: Document) -> Shown:
             "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
         )
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
-    yield terminal.evidence(heads, rows)
+    yield terminal.evidence_table(heads, rows)
     for left in document["left_out"]:
         yield left["reason"]
     yield f"It says at most: {document['meaning']}"

@@ -20,7 +20,7 @@ NOTHING_STANDS_OUT = "no model stands out"
 FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 
-def evidence(heads: Sequence[str], rows: Iterable[Document]) -> Section:
+def evidence_table(heads: Sequence[str], rows: Iterable[Document]) -> Section:
     """A table of names and numbers."""
     return Section(columns=heads, rows=[[_evidence(head, row) for head in heads] for row in rows])
 
