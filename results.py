@@ -21,6 +21,9 @@ Record = TypeVar("Record", bound="JsonRecord")
 Row = Mapping[str, Any]
 Document = Mapping[str, Any]
 
+Shown = Iterator["str | Section"]
+"""An answer as people read it: lines and tables."""
+
 MAX_SHOWN = 50
 """Rows of a table in a notebook or an interpreter."""
 
@@ -179,6 +182,7 @@ class Section:
     """A part of a report as people read it: a title, a table, and sentences below.
 
     Attributes:
+        names: Columns that a narrow screen shortens, beside those that are always names.
         by_layer: The columns, or rows, that are layers: a screen shows `most` of them.
         across: Whether a layer is a column, or a row.
         noun: What a layer is called.
@@ -188,10 +192,17 @@ class Section:
     columns: Sequence[object] = ()
     rows: Sequence[Sequence[object]] = ()
     notes: Sequence[str] = ()
+    names: Sequence[str] = ()
     by_layer: range = range(0)
     across: bool = True
     most: int = 12
     noun: str = "hidden states"
+
+    @classmethod
+    def of(cls, columns: Sequence[str], rows: Iterable[Sequence[object] | Row]) -> Section:
+        """A table of cells in the order of the columns, or of documents that have them as keys."""
+        cells = ([row[c] for c in columns] if isinstance(row, Mapping) else row for row in rows)
+        return cls(columns=columns, rows=list(cells))
 
     def shortened(self) -> tuple[Section, list[object]]:
         """The section with as many layers as a screen has room for, and those that are left out."""

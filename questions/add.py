@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @record
 class Add(Fingerprinting):
-    """Fingerprint single models; otherwise as `index`.
+    """Add single models: Hub ids or folders; otherwise as `index`.
 
     >>> db.add("models/imdb-0", base="base").to_json()["failed"]
     []
@@ -34,12 +34,8 @@ class Add(Fingerprinting):
         return index_models(self, db)
 
 
-@command_with(Add, Strictness)
+@command_with(
+    Add, Strictness, examples=("add someone/bert-imdb ./my-run --base bert-base-uncased",)
+)
 def command(common: Common, asked: Add, strictness: Strictness) -> None:
-    """Add single models: Hub ids or folders.
-
-    \b
-    Example:
-      deltadex add someone/bert-imdb ./my-run --base bert-base-uncased
-    """
     run_with_progress(common, asked, strictness)

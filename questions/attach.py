@@ -12,11 +12,9 @@ import click
 
 from ..errors import BadIndex, RequestError, offered
 from ..options import Place, Question, argument, option, record
-from ..results import Table, count, size
+from ..results import Shown, Table, count, size
 from .face.opened import Opened
-from .publish import _sized
 from .terminal.command_line import Common, command_with, open_database, print_answer
-from .terminal.text import plain
 
 if TYPE_CHECKING:
     from ..store import Attachment, Catalog, IndexSource
@@ -35,10 +33,11 @@ class AttachedTable(Table):
 
 @record
 class Attach(Question):
-    """Search a published index beside this catalog from now on; its files are copied.
+    """Search a published index beside the catalog from now on.
 
-    Nothing of it becomes a model of the catalog. Every file is compared with the SHA-256 that
-    the index's manifest lists; files that came whole are not fetched again.
+    Its files are copied beside the catalog and compared with the SHA-256 of its manifest. `find-
+    similar` then searches it together with the catalog's own models of the same base and recipe; no
+    other command does.
 
     Returns:
         One row, as of `attached`, with `fetched_bytes`.
@@ -154,7 +153,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
     from ..store import Attachment, attached_folder, delete_unused, fetch_index
 
     folder = attached_folder(db._catalog.path, name)
-    index, fetched = fetch_index(source, folder, _sized(db))
+    index, fetched = fetch_index(source, folder, db._tracked)
     manifest = index.manifest
     if before is not None:
         if before.index_id != manifest.index:
@@ -200,7 +199,12 @@ def _open_source(source: str) -> IndexSource:
 
 @record
 class Attaching(Attach):
-    """An index, and what is done with it."""
+    """Search a published index beside the catalog: a folder, an https:// or an hf:// address.
+
+    Its files are copied beside the catalog and compared with the SHA-256 of its manifest.
+    `find-similar` then searches it together with the catalog's own models of the same base and
+    recipe; no other command does.
+    """
 
     source: Any = argument(default=None)
     _: KW_ONLY
@@ -209,37 +213,31 @@ class Attaching(Attach):
     remove: str | None = option(default=None, metavar="NAME", help="Stop searching this index.")
 
 
-def _show_indexes(document: Mapping[str, Any]) -> None:
+def _show_indexes(document: Mapping[str, Any]) -> Shown:
     if not document["attached"]:
-        click.echo("no index is attached")
+        yield "no index is attached"
     for row in document["attached"]:
-        _show_index(row)
+        yield from _show_index(row)
 
 
-def _show_index(row: Mapping[str, Any]) -> None:
+def _show_index(row: Mapping[str, Any]) -> Shown:
     fetched = f", {size(row['fetched_bytes'])} fetched" if "fetched_bytes" in row else ""
-    click.echo(
-        plain(
-            f"{row['name']}: {count(row['models'], 'model')} of {row['base']} ({row['recipe']}), "
-            f"{size(row['bytes'])}{fetched}, from {row['source']}"
-        )
+    yield (
+        f"{row['name']}: {count(row['models'], 'model')} of {row['base']} ({row['recipe']}), "
+        f"{size(row['bytes'])}{fetched}, from {row['source']}"
     )
 
 
-@command_with(Attaching, continues=True)
+@command_with(
+    Attaching,
+    continues=True,
+    examples=(
+        "attach hf://datasets/someone/gpt2-index",
+        "attach --refresh",
+        "attach --remove gpt2-index",
+    ),
+)
 def command(common: Common, asked: Attaching) -> None:
-    """Search a published index beside the catalog: a folder, an https:// address or hf://datasets/OWNER/NAME.
-
-    Its files are copied beside the catalog and compared with the SHA-256 of its manifest.
-    `find-similar` then searches it together with the catalog's own models of the same base and
-    recipe; no other command does.
-
-    \b
-    Example:
-      deltadex attach hf://datasets/someone/gpt2-index
-      deltadex attach --refresh
-      deltadex attach --remove gpt2-index
-    """
     if sum(map(bool, (asked.source, asked.lists, asked.refresh, asked.remove))) != 1:
         raise click.UsageError("give one of SOURCE, --list, --refresh, --remove NAME")
     if asked.source:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Question, argument, option, record
 from ..records import FindingKind
-from ..results import Document, Table, count
+from ..results import Document, Section, Shown, count
 from ..store import ModelFilter
-from . import terminal
 from .terminal.command_line import asking
-from .terminal.text import escaped
-from .terminal.written import save_table
+from .terminal.written import SavedTable
 
 if TYPE_CHECKING:
     from ..provenance import Finding
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from .face.opened import Opened
 
 
-class AuditTable(Table):
+class AuditTable(SavedTable):
     """What stands out among models, a row for each finding: `model`, `base`, `kind`, `detail`, `z`.
 
     A document also has `models`, how many were looked at, `notes`: what was not, and `not_read`:
@@ -34,25 +31,14 @@ class AuditTable(Table):
     saved_columns = ("base", *columns)
     _key = "findings"
 
-    def save(self, path: str | Path) -> Path:
-        """Write the findings as a table; the ending chooses .csv, .tex or .md.
-
-        Raises:
-            RequestError: another ending.
-            StoreFull: the file cannot be written.
-        """
-        return save_table(self, path)
-
 
 @record
 class Audit(Question):
-    """What stands out among models: copies, frozen parts, edits of a direction or of one matrix,
-    updates below rounding, outliers, licences and cards in conflict with ancestors and weights.
+    """List what stands out among the models of a family, or of one model.
 
-    Returns:
-        A row for each finding: `model`, `base`, `kind`, `detail` (a sentence), `z` (standard
-        deviations from what is ordinary, or None). A document also has `models`, how many were
-        looked at, and `notes`: what was not.
+    Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
+    outliers, licences in conflict with an ancestor's, cards that name another base or data set than
+    the weights do. docs/audit.md has the error rate of each, and what it cannot see.
 
     Raises:
         UnknownModel: the name is no base and no model.
@@ -161,14 +147,14 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
     return findings, f"{compared} of {labelled} labels were compared with the distances"
 
 
-def show_audit(document: Document) -> None:
+def show_audit(document: Document) -> Shown:
     """A row for each finding, and what was not looked at."""
     findings, models = document["findings"], count(document["models"], "model")
     unread = document.get("not_read", [])
     beside = f"; {count(len(unread), 'model')} not read, or in part" if unread else ""
     if findings:
-        terminal.say(f"[bold]{count(len(findings), 'finding')} among {models}[/]{beside}")
-        terminal.say_rows(
+        yield f"{count(len(findings), 'finding')} among {models}{beside}"
+        yield Section.of(
             ("model", "kind", "detail", "z"),
             [
                 (f["model"], f["kind"], f["detail"], "" if f["z"] is None else f"{f['z']:.1f}")
@@ -176,22 +162,15 @@ def show_audit(document: Document) -> None:
             ],
         )
     else:
-        terminal.say(f"no finding among {models}{beside}")
+        yield f"no finding among {models}{beside}"
     for row in unread:
-        terminal.say(f"  {escaped(row['model'])}: {escaped(row['note'])}")
-    for note in document["notes"]:
-        terminal.say(escaped(note), "dim")
+        yield f"  {row['model']}: {row['note']}"
+    yield from document["notes"]
 
 
 command = asking(
     Audit,
     show_audit,
-    """List what stands out among the models of a family, or of one model.
-
-    Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
-    outliers, licences in conflict with an ancestor's, cards that name another base or data set than
-    the weights do. docs/audit.md has the error rate of each, and what it cannot see.
-    """,
     "audit bert-base-uncased --kind edit",
     'audit --where "downloads > 1000" -o findings.md',
 )

@@ -7,17 +7,18 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ..options import Place, Question, argument, option, record
-from ..results import Table, count, size
+from ..results import Shown, Table, count, size
 from .face.opened import Opened
 from .terminal.command_line import asking
 
 
 @record
 class Backup(Question):
-    """Copy the catalog as it is now into a file, which is a catalog itself.
+    """Copy the catalog as it is now into a file.
+
+    A service goes on meanwhile, and who writes waits. The copy is a catalog: ask it with --db, or
+    put it in the catalog's place.
 
     Returns:
         One row: `written`, `models`, `bytes`, `sha256`, `seconds`.
@@ -46,21 +47,16 @@ class Backup(Question):
         return Table(receive_backup(Path(self.target), receive, replace=self.force).to_json())
 
 
-def _show_backup(document: Mapping[str, Any]) -> None:
-    click.echo(f"written: {document['written']}")
+def _show_backup(document: Mapping[str, Any]) -> Shown:
+    yield f"written: {document['written']}"
     holds = f"{count(document['models'], 'model')}, {size(document['bytes'])}"
-    click.echo(f"{holds}, {document['seconds']:.1f} s")
-    click.echo(f"SHA-256 {document['sha256']}")
+    yield f"{holds}, {document['seconds']:.1f} s"
+    yield f"SHA-256 {document['sha256']}"
 
 
 command = asking(
     Backup,
     _show_backup,
-    """Copy the catalog as it is now into the file TARGET.
-
-    A service goes on meanwhile, and who writes waits. The copy is a catalog: ask it with --db, or
-    put it in the catalog's place.
-    """,
     "backup family-monday.duckdb",
     prints_table=False,
     read_only=None,

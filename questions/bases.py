@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import RequestError
 from ..options import Place, Question, argument, option, record
-from ..results import Document, Table
-from . import terminal
+from ..results import Document, Section, Shown, Table
 from .terminal.command_line import (
-    EXIT_NOTHING_DONE,
-    EXIT_SOME_FAILED,
     Common,
     asking,
     command_with,
+    exit_by,
     print_answer,
 )
 from .terminal.text import plain
@@ -37,7 +33,9 @@ class KnownBaseTable(Table):
 
 @record
 class AddBases(Question):
-    """Register bases that models are compared with, beside those of the families.
+    """Register bases that `trace` compares models with: folders or Hub ids.
+
+    At most 2 MiB of each is kept.
 
     Returns:
         A row for each base that was read, and `failed`: `base` and `reason` of the others.
@@ -66,7 +64,7 @@ class AddBases(Question):
 
 @record
 class KnownBases(Question):
-    """The bases that models are compared with, and those that could not be read.
+    """List the known bases; those of families are read now, where they were not before.
 
     >>> [row["state"] for row in db.known_bases()]
     ['known']
@@ -84,13 +82,14 @@ class KnownBases(Question):
         return KnownBaseTable({"bases": [base.to_json() for base in known], "failed": []})
 
 
-def show_bases(document: Document) -> None:
-    """A row for each base that models are compared with."""
-    heads = ("base", "state", "type", "layers", "width", "vocabulary", "models", "reason")
+def show_bases(document: Document) -> Shown:
+    """A row for each base that models are compared with; on stderr those that were not read."""
     if document["bases"]:
-        terminal.say_rows(heads, [[row[head] for head in heads] for row in document["bases"]])
+        yield Section.of(KnownBaseTable.columns, document["bases"])
     elif not document["failed"]:
-        terminal.say("no base is known: `deltadex bases add BASE`, or index a family")
+        yield "no base is known: `deltadex bases add BASE`, or index a family"
+    for row in document["failed"]:
+        click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
 
 
 @click.group()
@@ -104,31 +103,19 @@ def command() -> None:
     """
 
 
-@command_with(AddBases, group=command)
+@command_with(
+    AddBases, group=command, examples=("bases add google-bert/bert-base-uncased ./our-base",)
+)
 def add(common: Common, asked: AddBases) -> None:
-    """Register BASE: a folder or a Hub id. At most 2 MiB of each is kept.
-
-    \b
-    Example:
-      deltadex bases add google-bert/bert-base-uncased ./our-base
-    """
     if not asked.bases:
         raise click.UsageError("no base given: name a folder or a Hub id")
-    table = print_answer(common, asked, _show_bases, read_only=False, create="late")
-    if table.to_json()["failed"]:
-        sys.exit(EXIT_SOME_FAILED if len(table) else EXIT_NOTHING_DONE)
-
-
-def _show_bases(document: Mapping[str, Any]) -> None:
-    show_bases(document)
-    for row in document["failed"]:
-        click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
+    table = print_answer(common, asked, show_bases, read_only=False, create="late")
+    exit_by(table.to_json()["failed"], len(table))
 
 
 ls = asking(
     KnownBases,
-    _show_bases,
-    "List the known bases; those of families are read now, where they were not before.",
+    show_bases,
     "bases ls",
     group=command,
     read_only=None,

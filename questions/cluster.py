@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import (
-    TYPE_CHECKING,
-)
+from typing import TYPE_CHECKING
 
 from ..options import option, record
-from ..results import Document, Table, count, share
-from . import terminal
+from ..results import Document, Section, Shown, Table, count, share
 from .face.opened import Family
 from .find_similar import _calibrated
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -33,7 +29,9 @@ class ClusterTable(Table):
 
 @record
 class Cluster(Family):
-    """Groups of models that lie close together, and datasets for unlabelled models.
+    """Group models that lie close together, and suggest datasets for unlabelled models.
+
+    At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
 
     >>> [len(group["models"]) for group in db.cluster(min_size=2)]
     [2, 2]
@@ -76,10 +74,10 @@ class Cluster(Family):
         )
 
 
-def show_clusters(document: Document) -> None:
+def show_clusters(document: Document) -> Shown:
     """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
-    terminal.say(
-        f"{escaped(document['base'])}: [bold]{len(document['clusters'])}[/] clusters of "
+    yield (
+        f"{document['base']}: {len(document['clusters'])} clusters of "
         f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )
@@ -94,7 +92,7 @@ def show_clusters(document: Document) -> None:
         for cluster in document["clusters"]
     ]
     if rows:
-        terminal.say_rows(("cluster", "models", "datasets", "words", "members"), rows)
+        yield Section.of(("cluster", "models", "datasets", "words", "members"), rows)
     apart = document["silhouette"]
     for name, value, note in (
         ("ARI", document["ari"], "clusters against datasets, 0 for chance"),
@@ -102,40 +100,33 @@ def show_clusters(document: Document) -> None:
         ("silhouette", apart["labels"], "of the datasets, −1…1"),
         ("", apart["clusters"], "of the clusters"),
     ):
-        terminal.say(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+        yield f"  {name:10} {share(value)}  {note}"
     for note in document["notes"]:
-        terminal.say(f"  {escaped(note)}", "dim")
+        yield f"  {note}"
     if "suggestions" in document:
-        _show_suggestions(document)
+        yield from _show_suggestions(document)
 
 
-def _show_suggestions(document: Document) -> None:
+def _show_suggestions(document: Document) -> Shown:
     suggestions, hints = document["suggestions"], document["hints"]
     calibration = document["calibration"]
     if not len(suggestions) + document["abstained"]:
-        terminal.say("\nEvery model has a dataset: nothing to suggest.")
+        yield "Every model has a dataset: nothing to suggest."
         return
-    terminal.say(
-        f"\nmodels with a suggested dataset: [bold]{len(suggestions)}[/]; without: "
-        f"{document['abstained']}"
-    )
-    _show_list(suggestions, "dataset")
+    yield (f"models with a suggested dataset: {len(suggestions)}; without: {document['abstained']}")
+    yield from _show_list(suggestions, "dataset")
     if hints:
-        terminal.say(
-            f"[bold]{len(hints)}[/] hints: each with a probability below "
-            f"{calibration['target']:.2f}"
-        )
-        _show_list(hints, "dataset (hint)")
-    terminal.say(f"  {_known_from(calibration)}", "dim")
+        yield (f"{len(hints)} hints: each with a probability below {calibration['target']:.2f}")
+        yield from _show_list(hints, "dataset (hint)")
+    yield f"  {_known_from(calibration)}"
     if n_kept := calibration["kept_data"]:
-        terminal.say(
+        yield (
             f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
-            "fdr is twice the rate of the better list",
-            "dim",
+            "fdr is twice the rate of the better list"
         )
 
 
-def _show_list(suggestions: list[Document], named: str) -> None:
+def _show_list(suggestions: list[Document], named: str) -> Shown:
     """The first of some suggestions, and how many there are beside."""
     if not suggestions:
         return
@@ -155,9 +146,9 @@ def _show_list(suggestions: list[Document], named: str) -> None:
         }
         for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
     ]
-    terminal.say_rows(columns, rows)
+    yield Section.of(columns, rows)
     if len(suggestions) > SUGGESTIONS_SHOWN:
-        terminal.say(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
+        yield f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all"
 
 
 def _known_from(calibration: Document) -> str:
@@ -182,9 +173,5 @@ def _known_from(calibration: Document) -> str:
 command = asking(
     Cluster,
     show_clusters,
-    """Group models that lie close together, and suggest datasets for unlabelled models.
-
-    At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
-    """,
     "cluster --base bert-base-uncased --min-size 4",
 )

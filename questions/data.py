@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from ..options import Question, argument, option, record
-from ..results import Document, Table
-from . import terminal
+from ..results import Document, Section, Shown, Table
 from .face.opened import ONLY_FAMILY
 from .find_trained_on.families import described
 from .terminal.command_line import asking, show_pairs
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -29,7 +26,7 @@ class DataTable(Table):
 
 @record
 class KeptData(Question):
-    """The kept data sets: a row each with `name`, `base`, `loss`, `examples`, `sha256`, ….
+    """List the kept data sets.
 
     >>> len(db.data())
     0
@@ -56,7 +53,7 @@ class OneDataSet(Question):
 
 @record
 class ShowData(OneDataSet):
-    """Everything that is kept of a data set, but its numbers.
+    """Show all that is kept of a data set, but its numbers.
 
     >>> _ = db.data.find_models("reviews.csv", k=1, keep="reviews")
     >>> db.data.show("reviews").to_json()["counts"]["classes"]
@@ -83,21 +80,12 @@ class RemoveData(OneDataSet):
         return Table({"removed": row["name"], "base": row["base"]})
 
 
-def show_data_sets(document: Document) -> None:
+def show_data_sets(document: Document) -> Shown:
     """The kept data sets, a line each."""
     if document["data"]:
-        terminal.say_rows(("name", "base", "loss", "examples", "made_at"), document["data"])
+        yield Section.of(DataTable.columns, document["data"])
     else:
-        terminal.say("no data set is kept: `deltadex find-trained-on FILE --keep NAME` keeps one")
-
-
-def show_data_set(document: Document) -> None:
-    """Everything that is kept of a data set."""
-    for key, value in document.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{name} {entry}" for name, entry in value.items() if entry != {})
-        if value not in (None, ""):
-            terminal.say(f"[dim]{key:>10}[/]  {escaped(value)}")
+        yield "no data set is kept: `deltadex find-trained-on FILE --keep NAME` keeps one"
 
 
 @click.group()
@@ -114,15 +102,13 @@ def command() -> None:
 ls = asking(
     KeptData,
     show_data_sets,
-    "List the kept data sets.",
     "data ls",
     group=command,
 )
 
 show = asking(
     ShowData,
-    show_data_set,
-    "Show all that is kept of the data set NAME.",
+    show_pairs,
     "data show acme-chats",
     group=command,
 )
@@ -130,7 +116,6 @@ show = asking(
 rm = asking(
     RemoveData,
     show_pairs,
-    "Forget the data set NAME.",
     "data rm acme-chats",
     group=command,
     prints_table=False,

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-)
+from typing import TYPE_CHECKING
 
 from ..options import Question, argument, option, record
-from ..results import Document, Table, share
-from . import terminal
+from ..results import Document, Section, Shown, Table, share
 from .face.opened import ONLY_FAMILY
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -27,7 +23,7 @@ class DifferenceTable(Table):
 
 @record
 class Diff(Question):
-    """What differs between two indexed models, a row for each slot that differs most.
+    """Compare two indexed models of a family, slot by slot.
 
     >>> db.diff("imdb-0", "sst2-0").to_json()["unit"]
     'relative'
@@ -53,14 +49,13 @@ class Diff(Question):
         return DifferenceTable(difference.to_json())
 
 
-def show_diff(document: Document) -> None:
+def show_diff(document: Document) -> Shown:
     """A sentence, then roles, layers and the slots that differ most."""
-    first, second = map(escaped, document["models"])
-    terminal.say(f"[bold]{escaped(document['sentence'])}[/]")
+    models = document["models"]
+    yield document["sentence"]
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
         norms = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
-        terminal.say_rows((title, first, second), norms[:12], names=(first, second))
-    unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
+        yield Section(columns=(title, *models), rows=norms[:12], names=models)
     rows = [
         (
             slot["slot"],
@@ -70,13 +65,13 @@ def show_diff(document: Document) -> None:
         )
         for slot in document["most_different"]
     ]
-    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
-    terminal.say_rows(heads, rows, names=(first, second))
+    unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
+    heads = (f"most different, {unit}", *models, "stable rank", "update cosine")
+    yield Section(columns=heads, rows=rows, names=models)
 
 
 command = asking(
     Diff,
     show_diff,
-    "Compare two indexed models of a family.",
     "diff someone/bert-imdb someone/bert-sst2",
 )

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-)
+from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
 from ..records import Exclude
-from ..results import Document, Row, Section, Table, count, share, size
-from . import terminal
+from ..results import Document, Row, Section, Shown, count, share, size
 from .face.opened import ONLY_FAMILY
 from .find_similar import _show_suspects
 from .terminal.command_line import asking
-from .terminal.text import escaped
-from .terminal.written import save_table
+from .terminal.written import SavedTable
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -29,7 +24,7 @@ PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chanc
 Line = Sequence[object]
 
 
-class EvaluationTable(Table):
+class EvaluationTable(SavedTable):
     """Same-dataset retrieval precision, a row for each recipe, way of scoring and family.
 
     A row has `recipe`, `way`, `base`, `queries`, `micro` and
@@ -38,15 +33,6 @@ class EvaluationTable(Table):
     """
 
     columns = ("recipe", "way", "base", "queries", "micro", "macro", "chance", "nn1", "p_value")
-
-    def save(self, path: str | Path) -> Path:
-        """Write a table by family and by dataset; the ending chooses .csv, .tex or .md.
-
-        Raises:
-            RequestError: another ending.
-            StoreFull: the file cannot be written.
-        """
-        return save_table(self, path)
 
     def sections(self, *, everything: bool = False) -> Iterable[Section]:
         """One table: columns for recipe and way where they differ."""
@@ -68,7 +54,8 @@ class EvaluationTable(Table):
 
 def _by_family(document: Document) -> list[Row]:
     """An evaluation's families, each with the recipe and the way."""
-    shared = {key: document[key] for key in ("recipe", "recipe_id", "way", "exclude", "cost")}
+    of_all = ("recipe", "recipe_id", "way", "exclude", "with_unlabelled", "cost")
+    shared = {key: document[key] for key in of_all}
     families = document.get("by_base")
     if families is None:
         return [document]
@@ -100,10 +87,7 @@ class Retrieval(Question):
 
 @record
 class Evaluate(Retrieval):
-    """How well nearest neighbours share their dataset, against chance.
-
-    Returns:
-        A row for each recipe, way and family: `micro`, `macro`, `chance`, `nn1`, `p_value`.
+    """Measure how often nearest neighbours share their dataset, against chance.
 
     Raises:
         RequestError: no two labelled models share a dataset, or there is no such way.
@@ -160,30 +144,30 @@ class Evaluate(Retrieval):
         return EvaluationTable(documents[0] if len(documents) == 1 else {"recipes": documents})
 
 
-def show_evaluation(document: Document) -> None:
+def show_evaluation(document: Document) -> Shown:
     """Same-dataset retrieval precision: a family's measures and datasets, or a row a family; of
     several recipes or ways of scoring side by side, with what a fingerprint takes."""
     if several := document.get("ways") or document.get("recipes"):
-        terminal.say_rows(*_table(several, with_cost=True))
+        yield Section.of(*_rows_by_family(several, with_cost=True))
         return
     setting = "" if document["way"] == "normalised" else f", {document['way']}"
     if document["exclude"]:
         setting += f", without the query's own {document['exclude']}"
-    terminal.say(f"recipe [bold]{escaped(document['recipe'])}[/]{setting}")
+    yield f"recipe {document['recipe']}{setting}"
     if "by_base" in document:
-        terminal.say_rows(*_table([document]))
-        terminal.say(f"  cost       {_cost(document['cost'])}")
+        yield Section.of(*_rows_by_family([document]))
+        yield f"  cost       {_cost(document['cost'])}"
     else:
-        _show_family(document)
+        yield from _show_family(document)
 
 
-def _show_family(document: Document) -> None:
-    terminal.say(
+def _show_family(document: Document) -> Shown:
+    yield (
         f"{_queries(document)} queries among {count(document['models'], 'model')}, "
-        f"{count(document['datasets'], 'dataset')}; left out: {_left_out(document, document)}"
+        f"{count(document['datasets'], 'dataset')}; left out: {_left_out(document)}"
     )
     if document["note"]:
-        terminal.say(f"  [yellow]{document['note']}[/]")
+        yield f"  {document['note']}"
     interval = document["ci95"]
     tested = f"of micro by chance; {document['permutations']} permutations of the labels"
     if document["p_value"] is None:
@@ -197,10 +181,10 @@ def _show_family(document: Document) -> None:
         ("silhouette", document["silhouette"], "of the datasets as clusters, −1…1"),
         ("mAP", document["map"], ""),
     ):
-        terminal.say(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+        yield f"  {name:10} {share(value)}  {note}"
         if name == "micro" and not interval:
-            terminal.say(f"             [yellow]{document['ci95_reason']}[/]")
-    terminal.say(f"  cost       {_cost(document['cost'])}")
+            yield f"             {document['ci95_reason']}"
+    yield f"  cost       {_cost(document['cost'])}"
     confusion = document["taken_for"]
     rows = [
         (
@@ -212,52 +196,39 @@ def _show_family(document: Document) -> None:
         )
         for name, group in document["by_dataset"].items()
     ]
-    terminal.say_rows(("dataset", "queries", "purity", "chance", "else taken for"), rows)
-    _show_suspects(document["suspects"] or ())
+    yield Section.of(("dataset", "queries", "purity", "chance", "else taken for"), rows)
+    yield from _show_suspects(document["suspects"] or ())
     compared = document["labels_compared"]
     if document["suspects"] is not None and compared < document["labelled"]:
-        terminal.say(
-            f"{compared} of {document['labelled']} labels were compared with the distances", "dim"
-        )
+        yield f"{compared} of {document['labelled']} labels were compared with the distances"
 
 
-def _table(
+def _rows_by_family(
     documents: Sequence[Document], *, with_cost: bool = False
 ) -> tuple[list[str], Sequence[Document]]:
     """Heads and rows, a row a family of each document; what is the same everywhere is left out."""
     rows = [
         {
-            "recipe": document["recipe"],
-            "scores": document["way"],
-            "family": base,
-            "queries": _queries(scores),
-            "95 % interval": _interval(scores),
-            "p": share(scores["p_value"]),
-            **{name: share(scores[name]) for name in ("micro", "macro", "nn1", "silhouette")},
-            "chance": share(scores["chance"]) + (f" ({scores['note']})" if scores["note"] else ""),
-            "left out": _left_out(scores, document),
-            "cost per model": _cost(document["cost"]),
+            "recipe": row["recipe"],
+            "scores": row["way"],
+            "family": row["base"],
+            "queries": _queries(row),
+            "95 % interval": _interval(row),
+            "p": share(row["p_value"]),
+            **{name: share(row[name]) for name in ("micro", "macro", "nn1", "silhouette")},
+            "chance": share(row["chance"]) + (f" ({row['note']})" if row["note"] else ""),
+            "left out": _left_out(row),
+            "cost per model": _cost(row["cost"]),
         }
         for document in documents
-        for base, scores in _families(document)
+        for row in _by_family(document)
     ]
     heads = ["queries", "micro", "95 % interval", "p", "macro", "nn1", "silhouette", "chance"]
     heads += ["left out", "cost per model"] if with_cost else ["left out"]
-    if any("by_base" in document for document in documents):
-        heads.insert(0, "family")
-    ways, recipes = {row["scores"] for row in rows}, {row["recipe"] for row in rows}
-    if len(documents) > 1 and len(ways) > 1:
-        heads.insert(0, "scores")
-    if len(documents) > 1 and (len(ways) == 1 or len(recipes) > 1):
-        heads.insert(0, "recipe")
-    return heads, rows
-
-
-def _families(document: Document) -> Iterator[tuple[str, Document]]:
-    if "by_base" in document:
-        yield from document["by_base"].items()
-    else:
-        yield document["base"], document
+    ways, recipes, families = ({row[key] for row in rows} for key in ("scores", "recipe", "family"))
+    names = ["recipe"] * (len(recipes) > 1 or (with_cost and len(ways) == 1))
+    names += ["scores"] * (len(ways) > 1) + ["family"] * (len(families) > 1)
+    return names + heads, rows
 
 
 def _queries(scores: Document) -> str:
@@ -268,12 +239,12 @@ def _queries(scores: Document) -> str:
     return f"{scores['queries']} sampled of {possible}"
 
 
-def _left_out(scores: Document, document: Document) -> str:
+def _left_out(scores: Document) -> str:
     """Which models are no queries, or no candidates, and why."""
-    unlabelled = "unlabelled (still candidates)" if document["with_unlabelled"] else "unlabelled"
+    unlabelled = "unlabelled (still candidates)" if scores["with_unlabelled"] else "unlabelled"
     parts = {
         "without a sibling": scores["singletons"],
-        f"whose siblings --exclude {document['exclude']} removes": scores["dropped"],
+        f"whose siblings --exclude {scores['exclude']} removes": scores["dropped"],
         unlabelled: scores["unlabelled"],
     }
     return ", ".join(f"{n} {what}" for what, n in parts.items() if n) or "none"
@@ -301,7 +272,6 @@ def _taken_for(cells: Sequence[Document], own: str) -> str:
 command = asking(
     Evaluate,
     show_evaluation,
-    "Measure how often nearest neighbours share their dataset, against chance.",
     "eval --exclude author",
     "eval --recipe sketch --recipe mean-factors",
     "eval --compare raw,normalised -o purity.tex",

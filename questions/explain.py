@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import (
-    TYPE_CHECKING,
-)
+from typing import TYPE_CHECKING
 
 from ..options import argument, record
-from ..results import Document, Table, count
+from ..results import Document, Shown, Table, count
 from . import terminal
 from .face.opened import Family
 from .face.searches import Query, Searches
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -27,10 +24,7 @@ class ExplanationTable(Table):
 
 @record
 class Explain(Family):
-    """Which weight matrices, layers and roles carry the similarity of two models.
-
-    Returns:
-        A row for each slot that both changed, the largest contribution first.
+    """Show which roles, layers and matrices carry the cosine of two models.
 
     Raises:
         RequestError: the recipe keeps no sketches of single slots.
@@ -50,27 +44,24 @@ class Explain(Family):
         return ExplanationTable(explain_pair(db._catalog, start, self.other, recipe=self.recipe))
 
 
-def show_explanation(document: Document, *, rows: int = 8) -> None:
+def show_explanation(document: Document, *, rows: int = 8) -> Shown:
     """Which roles, layers and slots carry the cosine of two models."""
-    terminal.say(
-        f"\n[bold]{escaped(document['model'])}[/]: cosine {document['similarity']:.3f}, carried by"
-    )
+    yield f"{document['model']}: cosine {document['similarity']:.3f}, carried by"
     for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
         ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]
-        shown = ", ".join(f"{escaped(t[name])} {terminal.percent(t['share'])}" for t in ranked)
-        terminal.say(f"  {title:8}{shown}")
+        shown = ", ".join(f"{t[name]} {terminal.percent(t['share'])}" for t in ranked)
+        yield f"  {title:8}{shown}"
     slots = ", ".join(
         f"{s['slot']} {terminal.percent(s['share'])}" for s in document["slots"][:rows]
     )
-    terminal.say(f"  {'slot':8}{slots}")
+    yield f"  {'slot':8}{slots}"
     for key, whose in (("only_query", "the query"), ("only_model", "this model")):
         if document[key]:
-            terminal.say(f"  {count(len(document[key]), 'slot')} changed only by {whose}")
+            yield f"  {count(len(document[key]), 'slot')} changed only by {whose}"
 
 
 command = asking(
     Explain,
     show_explanation,
-    "Show which roles, layers and matrices carry the cosine of MODEL and OTHER.",
     "explain someone/bert-imdb someone/bert-reviews",
 )

@@ -14,7 +14,6 @@ from ..options import Place, Stability, argument, as_kind, option, record
 from ..results import Table
 from .eval import Retrieval
 from .face.opened import Family, Opened, find_family
-from .publish import _sized
 from .terminal.command_line import (
     FINISHED,
     Common,
@@ -83,7 +82,7 @@ class ExportVectors(Family):
             self.target,
             base=family,
             recipe=db._catalog.find_recipe(self.recipe, family),
-            tracked=_sized(db),
+            tracked=db._tracked,
         )
         return Table(exported)
 
@@ -160,20 +159,22 @@ class AnyExport(Export, ExportScores):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
 
-@command_with(AnyExport, prints_table=False)
+@command_with(
+    AnyExport,
+    prints_table=False,
+    examples=(
+        "export ./tables",
+        "export models.parquet",
+        "export vectors.safetensors --format safetensors --base bert-base-uncased",
+        "export --scores scores.parquet --exclude author",
+        "export --to qdrant://localhost:6333/bert --base bert-base-uncased",
+    ),
+)
 def command(common: Common, asked: AnyExport) -> None:
     """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
 
     An export to Qdrant writes what differs: run it again after models were added, or after it was
     stopped. The API key of a server is read from QDRANT_API_KEY.
-
-    \b
-    Example:
-      deltadex export ./tables
-      deltadex export models.parquet
-      deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
-      deltadex export --scores scores.parquet --exclude author
-      deltadex export --to qdrant://localhost:6333/bert --base bert-base-uncased
     """
     asked.check()
     if asked.to is not None:

@@ -8,11 +8,9 @@ from typing import Literal
 
 from ..errors import RequestError
 from ..options import Place, Question, argument, option, record
-from ..results import Document, Table, share, size
-from . import terminal
-from .face.opened import Opened, open_as
-from .terminal.command_line import Common, command_with, print_document, tracker
-from .terminal.text import escaped
+from ..results import Document, Section, Shown, Table, share, size
+from .face.opened import Opened
+from .terminal.command_line import asking
 
 
 class ExtractionTable(Table):
@@ -28,7 +26,8 @@ class ExtractionTable(Table):
 class ExtractAdapter(Question):
     """Write a LoRA adapter that turns the base into a full fine-tune, as a folder that PEFT loads.
 
-    Layer matrices become low-rank factors; all else that differs from the base is saved whole.
+    Layer matrices become low-rank factors; norms, heads, grown embeddings and all else that differs
+    from the base are saved whole. The error is what the factors leave out of the update.
 
     Returns:
         A row for each layer module that changed: `slot`, `module`, `rank`, and `error`, the share
@@ -87,35 +86,23 @@ class ExtractAdapter(Question):
         return ExtractionTable(document | {"model": subject.name})
 
 
-def show_extraction(document: Document) -> None:
+def show_extraction(document: Document) -> Shown:
     """Where the adapter is, what it leaves out, and the layers' ranks."""
     rows = [(row["slot"], str(row["rank"]), share(row["error"])) for row in document["slots"]]
-    terminal.say_rows(("layer matrix", "rank", "left out of |ΔW|"), rows)
+    yield Section.of(("layer matrix", "rank", "left out of |ΔW|"), rows)
     saved = document["saved"]
     if saved:
         more = f" and {len(saved) - 4} more" if len(saved) > 4 else ""
-        terminal.say(f"saved whole: {escaped(', '.join(saved[:4]))}{more}")
-    for note in document["notes"]:
-        terminal.say(escaped(note))
+        yield f"saved whole: {', '.join(saved[:4])}{more}"
+    yield from document["notes"]
     line = f"{size(document['bytes'])}, {share(document['error'])} of the layers' update left out"
-    terminal.say(f"[bold]{escaped(document['path'])}[/]: {line}")
+    yield f"{document['path']}: {line}"
 
 
-@command_with(ExtractAdapter)
-def command(common: Common, asked: ExtractAdapter) -> None:
-    """Write a LoRA adapter that turns the base into MODEL, as a folder that PEFT loads.
-
-    Layer matrices become low-rank factors; norms, heads, grown embeddings and all else that differs
-    from the base are saved whole. The error is what the factors leave out of the update.
-
-    \b
-    Example:
-      deltadex extract-adapter someone/bert-imdb -o bert-imdb-lora --rank 16
-      deltadex extract-adapter ./my-run -o my-lora --bytes 20MB --dtype bfloat16
-    """
-    # a folder is extracted without a catalog, too
-    path = common.db if common.db.exists() else None
-    track = tracker(quiet=common.quiet)
-    with open_as(Opened, path, read_only=path is not None, create=True, track=track) as db:
-        table = asked.answer(db)
-    print_document(table, lambda document: show_extraction(document), common)
+command = asking(
+    ExtractAdapter,
+    show_extraction,
+    "extract-adapter someone/bert-imdb -o bert-imdb-lora --rank 16",
+    "extract-adapter ./my-run -o my-lora --bytes 20MB --dtype bfloat16",
+    or_none=True,
+)

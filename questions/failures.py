@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
-from ..results import Document, Row, Table
-from . import terminal
+from ..results import Document, Row, Shown, Table
 from .face.opened import ONLY_FAMILY
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -31,7 +29,7 @@ class FailureTable(Table):
 
 @record
 class Failures(Question):
-    """Models that are not indexed, by reason, the most frequent reason first.
+    """List the models that are not indexed, by reason, the most frequent first.
 
     >>> len(db.failures())
     0
@@ -43,19 +41,19 @@ class Failures(Question):
         return FailureTable({"failures": db._catalog.failures(db._catalog.find_base(self.base))})
 
 
-def show_failures(document: Document) -> None:
+def show_failures(document: Document) -> Shown:
     """Refused models, grouped by reason."""
     if not document["failures"]:
-        terminal.say("no failures")
+        yield "no failures"
     for group in document["failures"]:
         about = f"{group['meaning']} · {len(group['models'])}"
         status = "" if group["status"] == group["code"] else f" ({group['status']})"
-        terminal.say(f"[bold]{group['code']}[/]{status}: {about}")
+        yield f"{group['code']}{status}: {about}"
         for model in group["models"]:
             reason = "" if model["reason"] == group["meaning"] else model["reason"]
             parts = [reason, f"names {model['base_raw']}" if _names_another_base(model) else ""]
             said = " · ".join(filter(None, parts))
-            terminal.say(f"  {escaped(model['model'])}" + f": [dim]{escaped(said)}[/]" * bool(said))
+            yield f"  {model['model']}" + f": {said}" * bool(said)
 
 
 def _names_another_base(model: Document) -> bool:
@@ -67,6 +65,5 @@ def _names_another_base(model: Document) -> bool:
 command = asking(
     Failures,
     show_failures,
-    "List the models that are not indexed, by reason.",
     "failures",
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..options import argument, record
-from ..results import Document, Table
+from ..results import Document, Shown, Table
 from . import terminal
 from .face.opened import Family
 from .find_trained_on.find_trained_on import MEANING, _known_of_data
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -26,11 +25,9 @@ class NearestDataTable(Table):
 
 @record
 class FindData(Family):
-    """The kept data sets nearest to a stored model: what it may have been trained on.
+    """Show the kept data sets nearest to a model: what it may have been trained on.
 
-    Returns:
-        A row for each kept data set of the model's family: `data`, `z`, `z_error`, `fdr`,
-        `verdict`, nearest first.
+    `deltadex find-trained-on FILE --keep NAME` keeps a data set.
 
     Raises:
         RequestError: no data set is kept for the family.
@@ -52,21 +49,17 @@ class FindData(Family):
         return NearestDataTable({**found, "meaning": MEANING})
 
 
-def show_nearest_data(document: Document) -> None:
+def show_nearest_data(document: Document) -> Shown:
     """The kept data sets nearest to a model."""
-    terminal.say(f"kept data nearest to [bold]{escaped(document['query']['model'])}[/]")
-    terminal.say(_known_of_data(document), "dim")
+    yield f"kept data nearest to {document['query']['model']}"
+    yield _known_of_data(document)
     heads = ("rank", "data", *terminal.EVIDENCE_OF_DATA, "loss", "examples")
-    terminal.say_evidence(heads, document["data"])
-    terminal.say(f"It says at most: {document['meaning']}", "dim")
+    yield terminal.evidence_table(heads, document["data"])
+    yield f"It says at most: {document['meaning']}"
 
 
 command = asking(
     FindData,
     show_nearest_data,
-    """Show the kept data sets nearest to MODEL: what it may have been trained on.
-
-    `deltadex find-trained-on FILE --keep NAME` keeps a data set.
-    """,
     "find-data someone/bert-imdb",
 )

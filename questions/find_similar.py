@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeGuard,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import click
 
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
 from ..options import Place, argument, option, record
-from ..results import Document, Row, Table, count, names_of_bases
+from ..results import Document, Row, Shown, Table, count, names_of_bases
 from ..store import Filters
 from . import terminal
 from .explain import show_explanation
 from .face.opened import Family, Kind, require_labels
 from .face.searches import Query, Searches, find_base_with, open_attached
 from .terminal.command_line import (
-    EXIT_NOTHING_DONE,
-    EXIT_SOME_FAILED,
     Common,
     Engine,
     command_with,
+    exit_by,
     from_stdin,
     print_answer,
 )
-from .terminal.text import escaped, plain
+from .terminal.text import plain
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
@@ -44,18 +37,6 @@ ACROSS_MEANING = (
     "verdict the order is a hint: no other base may have a model of such data."
 )
 """What an answer about models of other bases says at most; printed with every one of them."""
-
-NEIGHBOUR_COLUMNS = (
-    "rank",
-    "model",
-    "verdict",
-    "probability",
-    "z",
-    "fdr",
-    "cosine",
-    "dataset",
-    "author",
-)
 
 
 class NeighbourTable(Table):
@@ -107,21 +88,24 @@ class AcrossTable(Table):
 
 @record
 class FindSimilar(Filters, Family):
-    """The `k` models nearest to a model, or fewer if fewer pass the filters.
+    """Find the `k` models nearest to a model: an indexed id, a folder or a Hub id.
 
-    Returns:
-        A row for each neighbour, nearest first: `query`, `rank`, `model`, `verdict`, `z`, `fdr`
-        (0…1), `source` (the attached index that it is of, or None) and more.
+    A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
+    are answered one after the other; `-` stands for models on stdin, one per line.
+
+    The verdict of a neighbour is "copy", "likely the same data" (probability from 0.95) or
+    "perhaps" (from 0.6, or more where over 5 % of queries without a sibling reach that). z counts
+    standard deviations above the family's strangers; fdr is the share of all answers up to a row
+    that are expected to be wrong.
+
+    --across finds models of the *other* bases, by the words that models were trained on: rows have
+    `base`, the document has `families`, `left_out` (families that could not be compared, with the
+    reason) and `meaning`.
 
     Raises:
         RequestError: `k` is below 1, or the model cannot be fingerprinted.
         BadFilter: `where` is not understood, or no model has that dataset or author.
         BadIndex: an attached index is missing or damaged.
-
-    With `across` the answer has models of the *other* bases, which are compared by the words that
-    they and the model were trained on, likeliest first: rows have `base`, and no `query`. The
-    document has `families`, `left_out` (families that could not be compared, with the reason) and
-    `meaning`.
 
     >>> hits = db.find_similar("imdb-0", k=2)
     >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
@@ -184,9 +168,9 @@ class FindSimilar(Filters, Family):
     def check(self) -> None:
         """Raises `RequestError` where options do not belong together."""
         if self.across and _is_several(self.model):
-            raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
+            raise RequestError(f"--across takes one MODEL, and {len(self.model)} are named")
         if self.across and self.explain:
-            raise RequestError("across bases no slots carry a similarity: leave explain out")
+            raise RequestError("--across takes no --explain: no slots carry a similarity")
 
     def _across(self, db: Opened) -> AcrossTable:
         from ..search import find_across
@@ -231,27 +215,28 @@ def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
     return isinstance(model, list | tuple) and all(isinstance(name, Place) for name in model)
 
 
-def show_neighbours(document: Document) -> None:
+def show_neighbours(document: Document) -> Shown:
     """A query's nearest models, which of them stand out, and how the fdr is known."""
     query, neighbours = document["query"], document["neighbours"]
-    label = f" ({escaped(query['dataset'])})" if query["dataset"] else ""
-    terminal.say(
-        f"nearest to [bold]{escaped(query['model'])}[/]{label} · recipe {document['recipe']}"
-    )
+    label = f" ({query['dataset']})" if query["dataset"] else ""
+    yield f"nearest to {query['model']}{label} · recipe {document['recipe']}"
     if not neighbours:
-        terminal.say("no other model passes the filters")
+        yield "no other model passes the filters"
         return
     calibration = document["calibration"]
     is_small = calibration["source"] == terminal.NULL
-    terminal.say(f"[bold]{_headline(neighbours, document['compared'], is_small=is_small)}[/]")
+    yield _headline(neighbours, document["compared"], is_small=is_small)
     known = _calibrated(calibration)
     if not is_small:
         known += f", a verdict needs {calibration['verdict_from']:.2f}"
         known += _gap(neighbours, calibration)
-    terminal.say(f"{known}; fdr: of all answers up to here", "dim")
-    _show_suspects(document["suspects"])
+    yield f"{known}; fdr: of all answers up to here"
+    yield from _show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)
-    terminal.say_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), neighbours)
+    heads = (*NeighbourTable.columns[1:], *(["source"] if is_joint else []))
+    yield terminal.evidence_table(heads, neighbours)
+    for explanation in document.get("explanations", ()):
+        yield from show_explanation(explanation)
 
 
 def _calibrated(calibration: Document) -> str:
@@ -278,13 +263,13 @@ def _gap(neighbours: Sequence[Document], calibration: Document) -> str:
     return f" or a clear gap below (z {', then '.join(f'{z:.1f}' for z in beside)})"
 
 
-def _show_suspects(suspects: Sequence[Document]) -> None:
+def _show_suspects(suspects: Sequence[Document]) -> Shown:
     """Labels that contradict the distances."""
     for row in suspects:
-        terminal.say(
-            f"[yellow]label in doubt[/]: {escaped(row['model'])} is labelled "
-            f"{escaped(row['dataset'])} (z {row['own_z']:.1f}), and nearer to "
-            f"{escaped(row['nearer'])} (z {row['z']:.1f})"
+        yield (
+            f"label in doubt: {row['model']} is labelled "
+            f"{row['dataset']} (z {row['own_z']:.1f}), and nearer to "
+            f"{row['nearer']} (z {row['z']:.1f})"
         )
 
 
@@ -305,31 +290,30 @@ def _headline(neighbours: Sequence[Document], compared: int, *, is_small: bool) 
     return f"{', '.join(parts)}, of {compared} compared"
 
 
-def show_across(document: Document) -> None:
+def show_across(document: Document) -> Shown:
     """Models of other bases, and by how many words they were compared."""
     query, models = document["query"], document["neighbours"]
     families, left_out = document["families"], document["left_out"]
     names = names_of_bases([query["base"], *(row["base"] for row in (*families, *left_out))])
     others = ", ".join(f"{names[row['base']]} ({_compared_of(row)})" for row in families)
-    terminal.say(
-        f"models of other bases like [bold]{escaped(query['model'])}[/] of "
-        f"{escaped(names[query['base']])}, by words: {escaped(others)}"
+    yield (
+        f"models of other bases like {query['model']} of {names[query['base']]}, by words: {others}"
     )
     if models:
-        terminal.say(f"[bold]{document['verdict']}[/]")
+        yield document["verdict"]
         few = [
             names[row["base"]]
             for row in families
             if not row["is_calibrated"] and row["by"] == "footprints"
         ]
         if few:
-            terminal.say(f"too few models for a probability: {escaped(', '.join(few))}", "dim")
+            yield f"too few models for a probability: {', '.join(few)}"
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "dataset")
-        terminal.say_evidence(heads, terminal.renamed(models, names))
+        yield terminal.evidence_table(heads, terminal.renamed(models, names))
     else:
-        terminal.say("no model passes the filters")
-    terminal.show_left_out(document)
-    terminal.say(f"It says at most: {document['meaning']}", "dim")
+        yield "no model passes the filters"
+    yield from terminal.show_left_out(document)
+    yield f"It says at most: {document['meaning']}"
 
 
 def _compared_of(family: Document) -> str:
@@ -340,52 +324,35 @@ def _compared_of(family: Document) -> str:
     return f"{of}, {count(family['words'], 'word')}{by}"
 
 
-@command_with(FindSimilar, Engine)
+@command_with(
+    FindSimilar,
+    Engine,
+    examples=(
+        "find-similar someone/bert-imdb -k 5 --explain",
+        "find-similar someone/bert-imdb --across",
+        'ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |\n'
+        "    deltadex find-similar - -k 1 --json",
+    ),
+)
 def command(common: Common, asked: FindSimilar, candidates: Engine) -> None:
-    """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
-
-    A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
-    are answered one after the other; `-` stands for models on stdin, one per line.
-
-    The verdict of a neighbour is "copy", "likely the same data" (probability from 0.95) or
-    "perhaps" (from 0.6, or more where over 5 % of queries without a sibling reach that). z counts
-    standard deviations above the family's strangers; fdr is the share of all answers up to a row
-    that are expected to be wrong.
-
-    --across finds models of other bases, by the words that models were trained on.
-
-    \b
-    Example:
-      deltadex find-similar someone/bert-imdb -k 5 --explain
-      deltadex find-similar someone/bert-imdb --across
-      deltadex ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |
-        deltadex find-similar - -k 1 --json
-    """
     typed = cast("tuple[str, ...]", asked.model)
-    models = _named(typed)
-    is_one = typed == models and len(models) == 1
-    if asked.across:
-        if len(models) > 1:
-            raise click.UsageError(f"--across takes one MODEL, and {len(models)} are named")
-        if asked.explain or candidates.engine != Engine.engine:
-            raise click.UsageError("--across takes no --explain and no --engine")
-        print_answer(common, replace(asked, model=models[0]), show_across)
-        return
+    models = _from_stdin(typed)
+    if asked.across and candidates.engine != Engine.engine:
+        raise click.UsageError("--across takes no --engine")
+    is_one = len(models) == 1 and (asked.across or typed == models)
     wanted = replace(asked, model=models[0] if is_one else models)
-    table = print_answer(
-        common, wanted, _show_neighbours if is_one else _show_several, engine=candidates.engine
-    )
-    if failed := table.to_json().get("failed"):
-        sys.exit(EXIT_SOME_FAILED if len(failed) < len(models) else EXIT_NOTHING_DONE)
+    show = show_across if asked.across else _show_several
+    table = print_answer(common, wanted, show, engine=candidates.engine)
+    failed = table.to_json().get("failed", ())
+    exit_by(failed, len(failed) < len(models))
 
 
-def _named(models: Sequence[str]) -> tuple[str, ...]:
+def _from_stdin(models: Sequence[str]) -> tuple[str, ...]:
     """The models, those on stdin in the place of `-`; each once."""
     names: list[str] = []
     for model in models:
         if model == "-":
-            lines = from_stdin().splitlines()
-            names += [name for line in lines if (name := line.strip())]
+            names += filter(None, map(str.strip, from_stdin().splitlines()))
         else:
             names.append(model)
     if not names:
@@ -393,16 +360,10 @@ def _named(models: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _show_neighbours(document: Mapping[str, Any]) -> None:
-    show_neighbours(document)
-    for explanation in document.get("explanations", ()):
-        show_explanation(explanation)
-
-
-def _show_several(document: Mapping[str, Any]) -> None:
-    for place, query in enumerate(document["queries"]):
+def _show_several(document: Document) -> Shown:
+    for place, query in enumerate(document.get("queries", (document,))):
         if place:
-            click.echo()
-        _show_neighbours(query)
-    for refused in document["failed"]:
+            yield ""
+        yield from show_neighbours(query)
+    for refused in document.get("failed", ()):
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)

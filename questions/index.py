@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
@@ -12,20 +11,18 @@ from typing import TYPE_CHECKING, Any
 from ..errors import REASONS, BaseError, RequestError, SourceError, StudyError
 from ..indexer import FamilyOptions
 from ..options import as_kind, option, record
-from ..results import Document, Row, Table, count, size
+from ..results import Document, Row, Section, Shown, Table, count, size
 from . import terminal
 from .face.opened import Opened
-from .plan import Plan, opened_for_reading, print_plan
 from .terminal.command_line import (
     CONTINUES,
-    EXIT_NOTHING_DONE,
-    EXIT_SOME_FAILED,
     Common,
     command_with,
+    exit_by,
+    open_database,
     print_document,
     when_stopped,
 )
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from ..indexer import Progress
@@ -51,9 +48,12 @@ class IndexReport(Table):
 
 @record
 class Index(FamilyOptions):
-    """Fingerprint the fine-tunes of `base`; models that did not change are not read again.
+    """Fingerprint the fine-tunes of a base, in a folder or on the Hub.
 
-    `progress` is called for every model.
+    BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER holds models at
+    any depth, or is a file with one id or path per line. A second run reads only what is new.
+    FOLDER alone is indexed family by family, by the bases that its models name. In Python
+    `progress` hears of every model.
 
     Returns:
         Counts, and a row for each model that was refused: `model`, `code`, `reason`.
@@ -132,33 +132,31 @@ def _index_all(asked: Index, db: Opened) -> IndexReport:
     return IndexReport({**empty, **total, "families": reports, "left_out": left_out})
 
 
-def show_report(document: Document) -> None:
+def show_report(document: Document) -> Shown:
     """What an indexing run did, and every model it refused; of several families one by one."""
     if "families" in document:
         for family in document["families"]:
-            show_report(family)
+            yield from show_report(family)
         reasons = Counter(row["reason"] for row in document["left_out"])
         for reason, n in reasons.most_common():
-            terminal.say(f"[yellow]{count(n, 'model')} left out[/]: {escaped(reason)}")
+            yield f"{count(n, 'model')} left out: {reason}"
         return
     refused = len(document["failed"])
     partly = document.get("partly_read", [])
-    indexed = f"[bold]{document['indexed']}[/] indexed"
+    indexed = f"{document['indexed']} indexed"
     if partly:
-        indexed += f" ([yellow]{len(partly)} on part of their matrices[/])"
+        indexed += f" ({len(partly)} on part of their matrices)"
     parts = [indexed, f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:
         parts.append(f"{len(document['skipped_models'])} skipped")
     if refused:
-        parts.append(f"[yellow]{refused} not indexed[/]")
+        parts.append(f"{refused} not indexed")
     base_read = document["base_bytes_read"]
     of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
     read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
     if base_read:
         read += f", and {size(base_read)} of the base"
-    terminal.say(
-        f"{escaped(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
-    )
+    yield f"{document['base']}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     if partly:
         notes = Counter(row["note"] for row in partly)
         said = "; ".join(
@@ -166,23 +164,19 @@ def show_report(document: Document) -> None:
             for note, n in notes.most_common(NOTES_SHOWN)
         )
         rest = "model rests on part of its" if len(partly) == 1 else "models rest on part of their"
-        terminal.say(
-            f"[yellow]{len(partly)} {rest} matrices[/]: "
-            f"{escaped(said)}{' …' * (len(notes) > NOTES_SHOWN)}"
-        )
+        yield (f"{len(partly)} {rest} matrices: {said}{' …' * (len(notes) > NOTES_SHOWN)}")
     if labels := document.get("labels"):
-        terminal.say(f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", "dim")
+        yield f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched"
     if guessed := document.get("labels_guessed"):
-        terminal.say(
+        yield (
             f"{count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
-            "label` overrides",
-            "dim",
+            "label` overrides"
         )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
-        terminal.say_rows(("model", "code", "reason"), rows)
+        yield Section.of(("model", "code", "reason"), rows)
     if closed := sum(REASONS[row["code"]].by_rights for row in rows):
-        terminal.say(
+        yield (
             f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
             "pages, set HF_TOKEN to a token that may read them, and run again"
         )
@@ -199,35 +193,19 @@ class Strictness:
     )
 
 
-@record
-class Rehearsal:
-    """Nothing is done."""
-
-    _: KW_ONLY
-    dry_run: bool = option(default=False, help="Print what would be done, as `plan` does.")
-
-
-@command_with(Index, Strictness, Rehearsal)
-def command(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehearsal) -> None:
-    """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
-
-    BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
-    holds models at any depth, or is a file with one id or path per line. A second run reads
-    only what is new. FOLDER alone is indexed family by family, by the bases that its models
-    name.
-
-    \b
-    Example:
-      deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
-      deltadex index ./all-my-fine-tunes
-    """
+@command_with(
+    Index,
+    Strictness,
+    examples=(
+        "index bert-base-uncased ./my-fine-tunes --labels labels.csv",
+        "index ./all-my-fine-tunes",
+    ),
+)
+def command(common: Common, asked: Index, strictness: Strictness) -> None:
     writes_catalog = asked.parts is None or asked.ray is not None
-    if rehearsal.dry_run:
-        print_plan(common, as_kind(Plan, asked), writes_catalog=writes_catalog)
-    else:
-        run_with_progress(
-            common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub
-        )
+    run_with_progress(
+        common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub
+    )
 
 
 def run_with_progress(
@@ -241,7 +219,10 @@ def run_with_progress(
     """Index with progress, print the report, and exit by what failed."""
     progress = terminal.RunProgress(quiet=common.quiet)
     when_stopped(lambda: _kept(progress.n_outcomes))
-    with opened_for_reading(common, writes_catalog=writes_catalog) as db, progress:
+    with (
+        open_database(common, read_only=False, create="late", or_none=not writes_catalog) as db,
+        progress,
+    ):
         report = replace(asked, progress=progress).answer(db)
     print_document(report, show_report, common)
     document = report.to_json()
@@ -249,8 +230,7 @@ def run_with_progress(
     reasons = [REASONS[row["code"]] for row in report]
     if whole_family and done:  # nobody named the models that others may not read
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
-    if any(strictness.strict or reason.is_failure for reason in reasons):
-        sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
+    exit_by(any(strictness.strict or reason.is_failure for reason in reasons), done)
 
 
 def _kept(n_models: int) -> str:

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any
 
-import click
-
 from ..errors import RequestError
 from ..options import Question, argument, option, record
-from ..results import Table
+from ..results import Shown, Table
 from .face.opened import ONLY_FAMILY, Opened
 from .terminal.command_line import asking
-from .terminal.text import plain
 
 LABELS = ("dataset", "author", "run")
 
 
 @record
 class Label(Question):
-    """Say what a model was trained on; what is None stays as it is.
+    """Label an indexed model: say what it was trained on; what is not given stays as it is.
+
+    The label counts as one from a labels file: it overrides what the model says of itself, and
+    stays when the model is indexed again.
 
     Returns:
         One row: `model`, `base`, `dataset`, `author`, `run`, `label_source`, and `before`.
@@ -64,22 +64,17 @@ class Label(Question):
         return Table({"model": after.id, "base": after.base, **labels, "before": labels_before})
 
 
-def _show_label(document: Mapping[str, Any]) -> None:
-    click.echo(plain(document["model"]))
-    for name in ("dataset", "author", "run"):
+def _show_label(document: Mapping[str, Any]) -> Shown:
+    yield document["model"]
+    for name in LABELS:
         value, before = document[name] or "–", document["before"][name] or "–"
         change = "" if value == before else f"  (was {before})"
-        click.echo(plain(f"  {name}: {value}{change}"))
+        yield f"  {name}: {value}{change}"
 
 
 command = asking(
     Label,
     _show_label,
-    """Label the indexed MODEL: it was trained on DATASET.
-
-    The label counts as one from a labels file: it overrides what the model says of itself, and
-    stays when the model is indexed again.
-    """,
     "label someone/bert-imdb imdb",
     "label someone/mystery --clear",
     prints_table=False,

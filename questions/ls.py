@@ -44,9 +44,11 @@ class ModelTable(Table):
 
 @record
 class Models(Filters, Question):
-    """The models that pass every filter, by base and id.
+    """List the models of the catalog that pass every filter, by base and id.
 
-    The document's `total` counts all that pass.
+    Columns are the keys that --json prints; the document's `total` counts all that pass. Of models
+    that are not indexed one line on the screen has the reasons, unless --status, --where or
+    --columns asks for them.
 
     Raises:
         BadFilter: `where` is not understood, or no model has that dataset or author.
@@ -160,18 +162,15 @@ def _marked_label(model: Document) -> str | None:
     return label if label is None else str(label)
 
 
-@command_with(Models, Display)
+@command_with(
+    Models,
+    Display,
+    examples=(
+        "ls --where \"dataset IS NULL AND status = 'indexed'\"",
+        "ls --columns model,downloads --sort downloads --reverse --limit 20",
+    ),
+)
 def command(common: Common, asked: Models, display: Display) -> None:
-    """List the models of the catalog.
-
-    Columns are the keys that --json prints. Of models that are not indexed one line on the screen
-    has the reasons, unless --status, --where or --columns asks for them.
-
-    \b
-    Example:
-      deltadex ls --where "dataset IS NULL AND status = 'indexed'"
-      deltadex ls --columns model,downloads --sort downloads --reverse --limit 20
-    """
     display.check(common)
     with open_database(common) as db:
         table = asked.answer(db)

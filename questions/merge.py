@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,15 @@ import click
 from click.core import ParameterSource
 
 from ..options import Place, Question, argument, record
-from ..results import Table, count
+from ..results import Shown, Table, count
 from .face.opened import Opened
 from .terminal.command_line import (
-    EXIT_NOTHING_DONE,
-    EXIT_SOME_FAILED,
     Common,
     command_with,
+    exit_by,
     open_database,
     print_document,
 )
-from .terminal.text import plain
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""
@@ -32,7 +30,12 @@ CONFLICTS_SHOWN = 20
 
 @record
 class Merge(Question):
-    """Bring all that other catalogs know into this one, which wins where they differ.
+    """Bring all that other catalogs know into this one.
+
+    A source is a catalog, or a folder of parts from `deltadex index --parts`; it is only read. What
+    the target has stays: where a source has other weights or labels for a model of the same base
+    and id, that is listed as a conflict. Merging again adds nothing. The first catalog named is the
+    target; with --db every one is a source, and the target is --db, which may be new.
 
     Returns:
         One row: counts, `sources`, `conflicts`, and `damaged` parts, which were left out.
@@ -46,79 +49,62 @@ class Merge(Question):
 
     sources: tuple[Place, ...] = argument(
         several=True,
+        file="existing or address",
+        metavar="TARGET SOURCE...",
         help="Catalogs, or folders and fsspec addresses of parts (`index(..., parts=...)`).",
     )
 
     def answer(self, db: Opened) -> Table:
         from ..store import merge_catalogs
 
-        merged = merge_catalogs(
-            db._catalog,
-            self.sources,
-            tracked=lambda batches: db._track(batches, "merging", total=len(batches)),
-        )
+        track: Any = partial(db._track, what="merging")
+        merged = merge_catalogs(db._catalog, self.sources, tracked=track)
         return Table(merged.to_json())
 
 
-def _show_merge(document: Mapping[str, Any]) -> None:
+def _show_merge(document: Mapping[str, Any]) -> Shown:
     for source in document["sources"]:
         counts = ", ".join(f"{source[key]} {key}" for key in ("added", "updated", "unchanged"))
         differing = f", {source['differing']} of other weights" if source["differing"] else ""
         data = f", data sets added: {source['data_sets']}" if source["data_sets"] else ""
-        click.echo(f"{source['source']}: {counts}{differing}{data}")
-    click.echo(
-        f"{document['target']}: {count(document['models'], 'model')}, {document['seconds']:.1f} s"
-    )
+        yield f"{source['source']}: {counts}{differing}{data}"
+    yield f"{document['target']}: {count(document['models'], 'model')}, {document['seconds']:.1f} s"
     for reason in document["damaged"]:
-        click.echo(plain(f"left out: {reason}"))
-    _show_conflicts(document["conflicts"])
+        yield f"left out: {reason}"
+    yield from _show_conflicts(document["conflicts"])
 
 
-def _show_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> None:
+def _show_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> Shown:
     if conflicts:
-        click.echo(f"\n{count(len(conflicts), 'conflict')} (the target's values were kept):")
+        yield f"{count(len(conflicts), 'conflict')} (the target's values were kept):"
     for conflict in conflicts[:CONFLICTS_SHOWN]:
         name = conflict["model"] or conflict["base"]
-        click.echo(f"  {plain(name)}: {conflict['about']}")
+        yield f"  {name}: {conflict['about']}"
         ours, theirs = conflict["kept"], conflict["other"]
         for key in ours:
             if ours[key] != theirs[key]:
-                click.echo(plain(f"    {key}: {_text(ours[key])}, not {_text(theirs[key])}"))
+                yield f"    {key}: {_text(ours[key])}, not {_text(theirs[key])}"
     if len(conflicts) > CONFLICTS_SHOWN:
-        click.echo(f"  … and {len(conflicts) - CONFLICTS_SHOWN} more: --json lists them")
+        yield f"  … and {len(conflicts) - CONFLICTS_SHOWN} more: --json lists them"
 
 
 def _text(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
-@record
-class Merging:
-    """The catalogs that are named."""
-
-    catalogs: tuple[Place, ...] = argument(
-        several=True, file="existing or address", metavar="TARGET SOURCE..."
-    )
-
-
-@command_with(Merging, continues=True)
-def command(common: Common, merging: Merging) -> None:
-    """Bring all that the SOURCE catalogs know into the catalog TARGET.
-
-    A SOURCE is a catalog, or a folder of parts from `deltadex index --parts`; it is only read.
-    What TARGET has stays: where a source has other weights or labels for a model of the same
-    base and id, that is listed as a conflict. Merging again adds nothing. With --db every
-    catalog named is a source, and the target is --db, which may be new.
-
-    \b
-    Example:
-      deltadex merge all.duckdb machine-2.duckdb machine-3.duckdb
-      deltadex merge machine-1.duckdb machine-2.duckdb --db all.duckdb
-      deltadex merge parts/ --db all.duckdb
-    """
+@command_with(
+    Merge,
+    continues=True,
+    examples=(
+        "merge all.duckdb machine-2.duckdb machine-3.duckdb",
+        "merge machine-1.duckdb machine-2.duckdb --db all.duckdb",
+        "merge parts/ --db all.duckdb",
+    ),
+)
+def command(common: Common, asked: Merge) -> None:
     db_source = click.get_current_context().get_parameter_source("db")
     is_new = db_source is ParameterSource.COMMANDLINE
-    names = merging.catalogs
+    names = asked.sources
     target, sources = (common.db, names) if is_new else (Path(names[0]), names[1:])
     if not sources:
         raise click.UsageError(
@@ -127,6 +113,5 @@ def command(common: Common, merging: Merging) -> None:
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
         table = Merge(sources).answer(db)
     print_document(table, _show_merge, common)
-    if (document := table.to_json())["damaged"]:
-        is_any_taken = any(document[taken] for taken in TAKEN)
-        sys.exit(EXIT_SOME_FAILED if is_any_taken else EXIT_NOTHING_DONE)
+    document = table.to_json()
+    exit_by(document["damaged"], any(document[taken] for taken in TAKEN))

@@ -9,11 +9,10 @@ from typing import Any
 
 from ..indexer import FamilyOptions
 from ..options import Place, as_kind, option, record
-from ..results import Document, Table, count, size
-from . import terminal
-from .face.opened import Opened, open_as
-from .terminal.command_line import Common, command_with, print_document, tracker
-from .terminal.text import duration, escaped
+from ..results import Document, Section, Shown, Table, count, size
+from .face.opened import Opened
+from .terminal.command_line import asking
+from .terminal.text import duration
 
 COMPARED = {
     "sha256": "compared with a listed SHA-256",
@@ -38,10 +37,10 @@ class PlanTable(Table):
 
 @record
 class Plan(FamilyOptions):
-    """What `index` with the same arguments would read, refuse, request and store.
+    """Say what indexing a base's family would read, refuse, request and store.
 
-    Reads listings and headers, no weights. A listing of the Hub stays in the catalog for
-    24 hours, and `index` does not make it again. `workers` counts machines that share the work.
+    Reads listings and headers, no weights. --workers counts machines that share the work, each with
+    a connection of --bandwidth. `index` takes the listing over within 24 hours.
 
     Raises:
         SourceError, BaseError: as `index`.
@@ -71,14 +70,14 @@ class Plan(FamilyOptions):
         return PlanTable(plan.to_json())
 
 
-def show_plan(document: Document) -> None:
+def show_plan(document: Document) -> Shown:
     """The whole plan."""
     models, read = document["models"], document["bytes"]
     words = {"in_catalog": "in the catalog already", "refused": "refused", "excluded": "excluded"}
     parts = [f"{models[key]} {word}" for key, word in words.items() if models[key]]
     rest = f" ({', '.join(parts)})" if parts else ""
-    terminal.say(
-        f"{escaped(document['base'])}: [bold]{models['to_read']}[/] of "
+    yield (
+        f"{document['base']}: {models['to_read']} of "
         f"{count(models['listed'], 'model')} would be read{rest} · recipe {document['recipe']}"
     )
     if document["groups"]:
@@ -92,7 +91,7 @@ def show_plan(document: Document) -> None:
             )
             for row in document["groups"]
         ]
-        terminal.say_rows(("kind", "format", "models", "files", "to read"), rows)
+        yield Section.of(("kind", "format", "models", "files", "to read"), rows)
     is_estimate = read["sizes_from"].keys() - {"files", "requested"}
     line = f"bytes: {_about(read['to_read'], is_estimate)} to read"
     if document["share"] < 1:
@@ -101,39 +100,39 @@ def show_plan(document: Document) -> None:
         line += f"; the base {size(read['base'])}"
     if read["base_again"]:
         line += f", and {size(read['base_again'])} of it again"
-    terminal.say(line)
-    terminal.say(f"sizes from: {_listed(read['sizes_from']) or 'nothing'}", "dim")
-    _show_requests(document["requests"])
+    yield line
+    yield f"sizes from: {_listed(read['sizes_from']) or 'nothing'}"
+    yield from _show_requests(document["requests"])
     hours, disk = document["hours"], document["disk"]
-    terminal.say(
+    yield (
         f"time: {duration(3600 * hours['total'])} to {duration(3600 * hours['at_most'])} with "
         f"{hours['workers']} "
         f"worker{'s' * (hours['workers'] != 1)} at "
         f"{hours['bandwidth_bits_per_s'] / 1e6:,.0f} Mbit/s each; {hours['binds']} decides"
     )
-    terminal.say(
+    yield (
         f"disk: {size(disk['total'])}, {size(disk['per_model'] + disk['derived_per_model'])} a "
         f"model of {count(disk['slots'], 'slot')}"
     )
     if document["refused"]:
         refusals = [row | {"such as": ", ".join(row["examples"])} for row in document["refused"]]
-        terminal.say_rows(("code", "models", "meaning", "such as"), refusals)
+        yield Section.of(("code", "models", "meaning", "such as"), refusals)
     for note in document["notes"]:
-        terminal.say(f"note: {escaped(note)}", "dim")
+        yield f"note: {note}"
 
 
-def _show_requests(requests: Document) -> None:
+def _show_requests(requests: Document) -> Shown:
     """Requests of the run and of the plan, where there are any."""
     if sum(requests["run"].values()):
         limits = ", ".join(
             f"{limit['requests']} {kind}" for kind, limit in requests["limits"].items()
         )
-        terminal.say(
+        yield (
             f"requests: {_listed(requests['run'])}; limits in 5 min: {limits} "
             f"({requests['limits_of']}); they make it wait {duration(60 * requests['minutes'])}"
         )
     if requests["plan"]:
-        terminal.say(f"this plan took: {_listed(requests['plan'])} requests", "dim")
+        yield f"this plan took: {_listed(requests['plan'])} requests"
 
 
 def _listed(counts: Mapping[str, int]) -> str:
@@ -144,28 +143,10 @@ def _about(n_bytes: int, estimated: object) -> str:
     return f"about {size(n_bytes)}" if estimated else size(n_bytes)
 
 
-def print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
-    with opened_for_reading(common, writes_catalog=writes_catalog) as db:
-        table = asked.answer(db)
-    print_document(table, show_plan, common)
-
-
-def opened_for_reading(common: Common, *, writes_catalog: bool) -> Opened:
-    """The catalog; a temporary one where there is none and none is written."""
-    path = common.db if writes_catalog or common.db.exists() else None
-    track = tracker(quiet=common.quiet)
-    return open_as(Opened, path, read_only=False, create="late", track=track)
-
-
-@command_with(Plan)
-def command(common: Common, asked: Plan) -> None:
-    """Say what indexing BASE's family would read, refuse, request and store.
-
-    Reads listings and headers, no weights. --workers counts machines that share the work, each
-    with a connection of --bandwidth. `index` takes the listing over within 24 hours.
-
-    \b
-    Example:
-      deltadex plan bert-base-uncased --hub --budget 20MB --exclude quantized --workers 4
-    """
-    print_plan(common, asked)
+command = asking(
+    Plan,
+    show_plan,
+    "plan bert-base-uncased --hub --budget 20MB --exclude quantized --workers 4",
+    read_only=False,
+    create="late",
+)

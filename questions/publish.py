@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
 from ..errors import RequestError, SourceError
 from ..options import Place, argument, option, record
-from ..results import Table, count, size
+from ..results import Shown, Table, count, size
 from .face.opened import Family, Opened, find_family
 from .terminal.command_line import asking
-from .terminal.text import plain
 
 if TYPE_CHECKING:
     from ..store import Publication, Published
@@ -23,16 +20,15 @@ if TYPE_CHECKING:
 
 HUB = "hf://"
 
-SizedTrack = Callable[[Iterable[Any], str, int], Iterator[Any]]
-"""Passes on things of which the number is known, and shows how far they are."""
-
 
 @record
 class Publish(Family):
-    """Write a family as an index that others can attach; only what changed is written.
+    """Publish a family's fingerprints as an index that others can attach.
 
-    Published are ids, labels, authors, licences, hashes, pooled vectors and shortened sketches:
-    no weights, no paths, no models that are private on the Hub.
+    The index holds ids, labels, authors, licences, hashes, pooled vectors and shortened sketches,
+    up to 16 KiB per model under the default recipe: no weights, no paths, no models that are
+    private on the Hub. A later publication writes only what changed. An upload takes the token from
+    HF_TOKEN.
 
     Returns:
         One row: `models`, `size`, `added`, `dropped`, `left_out`, `bytes`, `bytes_per_model`,
@@ -75,7 +71,7 @@ class Publish(Family):
     def answer(self, db: Opened) -> Table:
         from .. import __version__
         from ..search import published_lengths
-        from ..store import Publication, is_licence, may_be_public
+        from ..store import Publication, is_licence, may_be_public, publish_index
 
         if not is_licence(self.licence):
             raise RequestError(
@@ -101,18 +97,9 @@ class Publish(Family):
         if target.startswith(HUB):
             done, upload = _publish_to_hub(db, target, publication)
         else:
-            done = _publish_to(db, Path(self.target).expanduser(), publication)
+            folder = Path(self.target).expanduser()
+            done = publish_index(db._catalog, folder, publication, db._tracked)
         return Table(_document(target, publication, done) | upload)
-
-
-def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published:
-    from ..store import publish_index
-
-    return publish_index(db._catalog, folder, publication, _sized(db))
-
-
-def _sized(db: Opened) -> SizedTrack:
-    return lambda things, what, total: db._track(things, what, total=total)
 
 
 def _publish_to_hub(
@@ -123,11 +110,11 @@ def _publish_to_hub(
     The copy is fetched where it is missing. A commit that came between is not overwritten.
     """
     from ..indexer import upload_files
-    from ..store import CARD, MANIFEST, published_copy
+    from ..store import CARD, MANIFEST, publish_index, published_copy
 
     folder = published_copy(db._catalog.path, target)
-    commit, there = _fetch_published(target, folder, _sized(db))
-    done = _publish_to(db, folder, publication)
+    commit, there = _fetch_published(target, folder, db)
+    done = publish_index(db._catalog, folder, publication, db._tracked)
     if commit is not None and not done.changed:
         return done, {"commit": commit, "uploaded_bytes": 0}
     files = [file for file in done.manifest.parts if file.name not in there]
@@ -144,9 +131,7 @@ def _publish_to_hub(
     return done, {"commit": commit, "uploaded_bytes": n_bytes}
 
 
-def _fetch_published(
-    target: str, folder: Path, track: SizedTrack
-) -> tuple[str | None, frozenset[str]]:
+def _fetch_published(target: str, folder: Path, db: Opened) -> tuple[str | None, frozenset[str]]:
     """Bring the copy to the Hub's state; its commit and the files of its index, if any."""
     from ..indexer import HubSource, NoIndex, remote_source
     from ..store import MANIFEST, delete_unused, fetch_index, write_atomically
@@ -157,7 +142,7 @@ def _fetch_published(
         source = None
     if isinstance(source, HubSource):
         try:
-            index, _ = fetch_index(source, folder, track)
+            index, _ = fetch_index(source, folder, db._tracked)
         except NoIndex:
             index = None
         if index is not None:
@@ -206,36 +191,25 @@ def _excluded(exclude: Place | Sequence[str]) -> frozenset[str]:
     return frozenset(filter(None, ids))
 
 
-def _show_publication(document: Mapping[str, Any]) -> None:
-    click.echo(
-        plain(f"{document['base']}: {count(document['models'], 'model')} in {document['target']}")
-    )
-    click.echo(
+def _show_publication(document: Mapping[str, Any]) -> Shown:
+    yield f"{document['base']}: {count(document['models'], 'model')} in {document['target']}"
+    yield (
         f"{document['added']} added, {document['dropped']} dropped; "
         f"{size(document['written_bytes'])} written of {size(document['bytes'])}, "
         f"{document['bytes_per_model']:.0f} bytes per model ({document['size']})"
     )
     for reason, n in document["left_out"].items():
-        click.echo(f"left out: {n} ({reason})")
+        yield f"left out: {n} ({reason})"
     if not document["changed"]:
-        click.echo("nothing changed")
+        yield "nothing changed"
     if "commit" in document:
-        click.echo(
-            plain(f"{size(document['uploaded_bytes'])} uploaded, commit {document['commit']}")
-        )
-    click.echo(f"manifest SHA-256 {document['manifest']}")
+        yield f"{size(document['uploaded_bytes'])} uploaded, commit {document['commit']}"
+    yield f"manifest SHA-256 {document['manifest']}"
 
 
 command = asking(
     Publish,
     _show_publication,
-    """Publish a family's fingerprints as an index into TARGET: a folder, or hf://datasets/OWNER/NAME.
-
-    The index holds ids, labels, authors, licences, hashes, pooled vectors and shortened sketches,
-    up to 16 KiB per model under the default recipe: no weights, no paths, no models that are
-    private on the Hub. A later publication writes only what changed. An upload takes the token
-    from HF_TOKEN.
-    """,
     "publish gpt2-index",
     "publish hf://datasets/someone/gpt2-index --exclude removed.txt",
     prints_table=False,

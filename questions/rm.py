@@ -10,7 +10,9 @@ from .terminal.command_line import asking, show_pairs
 
 @record
 class Remove(OneModel):
-    """Forget a model; its files are not touched. One row: `removed` and `base`.
+    """Forget a model; its files are not touched.
+
+    One row: `removed` and `base`.
 
     >>> db.remove("sst2-1")[0]["removed"]
     'sst2-1'
@@ -24,7 +26,6 @@ class Remove(OneModel):
 command = asking(
     Remove,
     show_pairs,
-    "Forget MODEL. Its files are not touched.",
     "rm someone/bert-imdb",
     prints_table=False,
     read_only=False,

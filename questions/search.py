@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..options import Question, argument, option, record
-from ..results import Document, Table, count
+from ..results import Document, Section, Shown, Table, count
 from ..store import Filters
-from . import terminal
 from .face.opened import ONLY_FAMILY, require_labels
 from .terminal.command_line import asking
-from .terminal.text import escaped
 from .words import _listed_words
 
 if TYPE_CHECKING:
@@ -45,7 +43,9 @@ class TextTable(Table):
 
 @record
 class Search(Filters, Question):
-    """The models of any base whose training data is about a text, by what their updates answer to.
+    """Show the models of any base whose training data is about a text.
+
+    They are found by what their updates answer to.
 
     Raises:
         RequestError: the text has no words.
@@ -76,23 +76,21 @@ class Search(Filters, Question):
         return TextTable({"text": self.text[:200], **asdict(found), "meaning": MEANING})
 
 
-def show_text_search(document: Document) -> None:
+def show_text_search(document: Document) -> Shown:
     """The models that match a text, and by which words."""
     asked = _listed_words(document["asked"])
-    about = f"models by the words [bold]{asked}[/]: " if asked else ""
-    terminal.say(f"{about}{escaped(document['verdict'])}")
+    about = f"models by the words {asked}: " if asked else ""
+    yield f"{about}{document['verdict']}"
     if document["unknown"] and document["families"]:
-        terminal.say(f"not asked, common or not known: {_listed_words(document['unknown'])}", "dim")
+        yield f"not asked, common or not known: {_listed_words(document['unknown'])}"
     if document["neighbours"]:
-        _print_text_matches(document)
+        yield from _print_text_matches(document)
     for left in document["left_out"]:
-        terminal.say(escaped(f"{left['base']}: {left['reason']}"), "dim")
+        yield f"{left['base']}: {left['reason']}"
 
 
-def _print_text_matches(document: Document) -> None:
-    terminal.say(
-        f"of {count(document['compared'], 'model')}, {escaped(document['meaning'])}", "dim"
-    )
+def _print_text_matches(document: Document) -> Shown:
+    yield f"of {count(document['compared'], 'model')}, {document['meaning']}"
     heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
     found = document["neighbours"]
     n_matching = sum(row["verdict"] != NO_MATCH for row in found)
@@ -108,15 +106,14 @@ def _print_text_matches(document: Document) -> None:
         )
         for row in shown
     ]
-    terminal.say_rows(heads, rows)
+    yield Section.of(heads, rows)
     if len(found) > len(shown):
-        terminal.say(f"{len(found) - len(shown)} more match nothing; --json lists them", "dim")
+        yield f"{len(found) - len(shown)} more match nothing; --json lists them"
 
 
 command = asking(
     Search,
     show_text_search,
-    "Show the models whose training data is about TEXT.",
     'search "my bank card was declined"',
     'search "refugees and migration" -k 20 --base bert-base-uncased',
 )

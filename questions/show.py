@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..options import record
-from ..results import Document, Table, share, size
-from . import terminal
+from ..results import Document, Section, Shown, Table, share, size
 from .face.opened import OneModel
 from .terminal.command_line import asking
-from .terminal.text import escaped
 from .words import words_of_model
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ class SlotTable(Table):
 
 @record
 class Show(OneModel):
-    """Everything known of a model, and what it changed, a row for each weight matrix.
+    """Show everything known of a model, and what it changed, slot by slot.
 
     >>> db.show("imdb-0").to_json()["dataset"]
     'imdb'
@@ -44,7 +42,7 @@ class Show(OneModel):
         return SlotTable({**document, "words": words})
 
 
-def show_model(document: Document) -> None:
+def show_model(document: Document) -> Shown:
     """Everything known of one model, and its slots."""
     for key, value in document.items():
         if key != "slots" and value not in (None, [], (), ""):
@@ -52,7 +50,7 @@ def show_model(document: Document) -> None:
             if key == "words":
                 lines = [", ".join(value)]
             for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
-                terminal.say(f"[dim]{heading:>15}[/]  {escaped(_in_units(key, line))}")
+                yield f"{heading:>15}  {_in_units(key, line)}"
     rows = [
         (
             s["slot"],
@@ -67,7 +65,7 @@ def show_model(document: Document) -> None:
     ]
     if rows:
         heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "kept of |ΔW|²", "|rounding|")
-        terminal.say_rows(heads, rows)
+        yield Section.of(heads, rows)
 
 
 def _in_units(key: str, value: object) -> object:
@@ -80,6 +78,5 @@ def _in_units(key: str, value: object) -> object:
 command = asking(
     Show,
     show_model,
-    "Show everything known of MODEL, and what it changed, slot by slot.",
     "show someone/bert-imdb",
 )

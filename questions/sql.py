@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from ..errors import BadQuery
-from ..options import Question, argument, option, record
+from ..options import Question, argument, record
 from ..results import Table
 from . import terminal
 from .face.worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
@@ -43,7 +40,11 @@ class QueryTable(Table):
 
 @record
 class Select(Question):
-    """The rows that one SELECT returns; it can neither write nor read files.
+    """Print what one SELECT gives, from the tables of the catalog.
+
+    QUERY is DuckDB's SQL, which cannot write and reads no file; `-` reads it from standard input.
+    It is answered also while a service or an indexing run holds the catalog. Tables and views:
+    docs/catalog.md, or "SHOW TABLES".
 
     Raises:
         BadQuery: the statement is no single SELECT of the catalog's tables.
@@ -64,11 +65,13 @@ class Select(Question):
         from ..store import query_catalog
 
         if seconds is None:
-            return QueryTable(query_catalog(path, self.statement).to_json())
-        return QueryTable(_queried_apart(path, self.statement, seconds, rows).to_json())
+            result = query_catalog(path, self.statement)
+        else:
+            result = _query_apart(path, self.statement, seconds, rows)
+        return QueryTable(result.to_json())
 
 
-def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
+def _query_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
     from ..store import QueryLimits, check_query, query_catalog
 
     check_query(sql)
@@ -82,41 +85,19 @@ def _queried_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResu
             raise BadQuery("sql: not enough memory: ask for less") from err
 
 
-@record
-class Statement:
-    """Where a statement comes from."""
-
-    query: str | None = argument(default=None, metavar="[QUERY]")
-    _: KW_ONLY
-    file: Path | None = option(
-        "-f", "--file", default=None, file="existing file", help="Read QUERY from a file."
-    )
-
-    def text(self) -> str:
-        """The statement; `click.UsageError` where there is none, or two."""
-        if (self.query is None) == (self.file is None):
-            raise click.UsageError("give QUERY, `-` for standard input, or --file FILE")
-        if self.file is not None:
-            return self.file.read_text("utf-8-sig", "replace")
-        return from_stdin() if self.query == "-" else str(self.query)
-
-
-@command_with(Statement, Display)
-def command(common: Common, statement: Statement, display: Display) -> None:
-    """Print what a SELECT gives, from the tables of the catalog.
-
-    QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file; `-` reads it from
-    standard input. It is answered also while a service or an indexing run holds the catalog.
-    Tables and views: docs/catalog.md, or "SHOW TABLES".
-
-    \b
-    Example:
-      deltadex sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"
-      deltadex sql "FROM coverage" --csv
-      deltadex sql -f families.sql -o families.md
-    """
+@command_with(
+    Select,
+    Display,
+    examples=(
+        'sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"',
+        'sql "FROM coverage" --csv',
+        "sql - -o families.md < families.sql",
+    ),
+)
+def command(common: Common, asked: Select, display: Display) -> None:
     display.check(common)
-    table = Select(statement.text()).of(common.db)
+    statement = from_stdin() if asked.statement == "-" else asked.statement
+    table = Select(statement).of(common.db)
     rows = ([row[name] for name in table.names] for row in table)
     show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
     display.print(table, table.names, lambda _: show(), common)

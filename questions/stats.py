@@ -6,11 +6,10 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
-from ..results import Document, Table, size
+from ..results import Document, Section, Shown, Table, size
 from . import terminal
 from .plan import COMPARED
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -25,7 +24,7 @@ class StatsTable(Table):
 
 @record
 class Stats(Question):
-    """How many models, datasets and recipes the catalog holds, and its size in bytes.
+    """Count the models, datasets and recipes of the catalog, and its bytes.
 
     >>> db.stats()[0]["labelled"]
     4
@@ -49,26 +48,25 @@ class Stats(Question):
         return StatsTable(counts)
 
 
-def show_stats(document: Document) -> None:
+def show_stats(document: Document) -> Shown:
     """Counts of the whole catalog."""
-    terminal.say(f"{escaped(document['path'])} · {size(document['bytes'])}")
-    terminal.say_rows(("base", "models", "indexed", "labelled", "datasets"), document["bases"])
+    yield f"{document['path']} · {size(document['bytes'])}"
+    yield Section.of(StatsTable.columns, document["bases"])
     recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
     if recipes:
-        terminal.say_rows(("base", "recipe", "rank", "dim", "models"), recipes)
+        yield Section.of(("base", "recipe", "rank", "dim", "models"), recipes)
     if indexed := sum(document["verified"].values()):
         shares = (
             f"{terminal.percent(n / indexed)} {COMPARED[way]}"
             for way, n in document["verified"].items()
         )
-        terminal.say(f"bytes of weight files, by models: {', '.join(shares)}")
+        yield f"bytes of weight files, by models: {', '.join(shares)}"
     if "content_sha256" in document:
-        terminal.say(f"content: sha256 {document['content_sha256']}")
+        yield f"content: sha256 {document['content_sha256']}"
 
 
 command = asking(
     Stats,
     show_stats,
-    "Count the models, datasets and recipes of the catalog.",
     "stats",
 )

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import Place, Question, argument, option, record
-from ..results import Document, Row, Table, count, share, size
-from . import terminal
+from ..results import Document, Row, Shown, Table, count, share, size
 from .terminal.command_line import asking
-from .terminal.text import escaped, plain
+from .terminal.text import plain
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -32,10 +31,12 @@ class TraceTable(Table):
 
 @record
 class Trace(Question):
-    """Which base a model comes from, and what was done to it; "unknown" where nothing shows it.
+    """Find the base that a model comes from, and what was done to it.
 
-    Its weights are compared with those of every base that the catalog knows: of its families, and
-    of those that `bases.add` registered. Of a plain fine-tune on the Hub at most 1 MiB is read.
+    Its weights are compared with those of every known base (`deltadex bases ls`): fine-tunes,
+    continued pretraining, quantised and pruned copies, layers dropped, duplicated and moved,
+    vocabularies grown and cut. p is how likely unrelated weights agree as much; above 1e-6 the
+    answer is "unknown". Of a plain fine-tune on the Hub at most 1 MiB is read.
 
     Returns:
         A document: `model`, `base`, `verdict`, `p`, `layers`, `changes`, `parents`, `method`,
@@ -77,59 +78,49 @@ class Trace(Question):
         return TraceTable(document)
 
 
-def show_trace(document: Document) -> None:
+def show_trace(document: Document) -> Shown:
     """A sentence, then the layers, where they are not the base's in order, and what was done."""
-    terminal.say(f"[bold]{escaped(document['sentence'])}[/]")
+    yield document["sentence"]
     pairs = document["layers"]
     if any(child != base for child, base in pairs):
         shown = " ".join(f"{child}←{base}" for child, base in pairs[:LAYERS_SHOWN])
         more = " …" if len(pairs) > LAYERS_SHOWN else ""
-        terminal.say_plain(f"  layers (of the model ← of the base): {shown}{more}")
+        yield f"  layers (of the model ← of the base): {shown}{more}"
     for change in document["changes"]:
-        terminal.say_plain(f"  {plain(change)}")
+        yield f"  {change}"
     if document["p"] is not None:
         distance = document["distance"]
         beside = "" if distance is None else f", |ΔW|/|W| {distance:.3g} over the sampled entries"
-        terminal.say_plain(f"  p {document['p']:.2g}{beside}")
-    _show_merge(document)
+        yield f"  p {document['p']:.2g}{beside}"
+    yield from _show_merge(document)
     for row in document["alternatives"]:
-        terminal.say_plain(f"  also fits: {plain(row['base'])} (|ΔW|/|W| {row['distance']:.3g})")
-    for note in document["notes"]:
-        terminal.say(f"[yellow]{escaped(note)}[/]")
+        yield f"  also fits: {row['base']} (|ΔW|/|W| {row['distance']:.3g})"
+    yield from document["notes"]
     if document["bytes_total"]:
         read, total = size(document["bytes_read"]), size(document["bytes_total"])
-        terminal.say(f"  read {read} of {total}, beside {count(document['bases'], 'base')}", "dim")
+        yield f"  read {read} of {total}, beside {count(document['bases'], 'base')}"
 
 
-def _show_merge(document: Document) -> None:
+def _show_merge(document: Document) -> Shown:
     """The parents of a merge with their weights, and how much of it the rows prove."""
     for row in document["parents"]:
         equal = f" (or {', '.join(map(plain, row['equal']))})" if "equal" in row else ""
         varies = ", by layer" if "layers" in row else ""
-        terminal.say_plain(
-            f"  parent {plain(row['model'])}{equal}, weight {row['weight']:.4g}{varies}"
-        )
+        yield f"  parent {row['model']}{equal}, weight {row['weight']:.4g}{varies}"
     if document["merge"] and document["merge"] not in document["sentence"]:
-        terminal.say_plain(f"  {plain(document['merge'])}")
+        yield f"  {document['merge']}"
     if document["parents"] and document["reconstructed_share"] is not None:
         found, chance = share(document["reconstructed_share"]), share(document["chance_share"])
         line = f"{found} of the sampled entries ({chance} by chance)"
         said = "reproduced from its parents" if document["complete"] else "not reproduced; at best"
-        terminal.say_plain(f"  {said}: {line}")
+        yield f"  {said}: {line}"
     if "written" in document:
-        terminal.say_plain(f"  written: {plain(document['written'])}")
+        yield f"  written: {document['written']}"
 
 
 command = asking(
     Trace,
     show_trace,
-    """Find the base that MODEL comes from: an indexed id, a folder or a Hub id.
-
-    Its weights are compared with those of every known base (`deltadex bases ls`): fine-tunes,
-    continued pretraining, quantised and pruned copies, layers dropped, duplicated and moved,
-    vocabularies grown and cut. p is how likely unrelated weights agree as much; where it is above
-    1e-6 the answer is "unknown".
-    """,
     "trace someone/bert-imdb",
     "trace ./my-model --json",
     read_only=None,

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..options import Place, Question, argument, option, record
-from ..results import Document, Table
-from . import terminal
+from ..results import Document, Shown, Table
 from .face.opened import ONLY_FAMILY
 from .terminal.command_line import asking
-from .terminal.text import escaped
 
 if TYPE_CHECKING:
     from ..records import Footprint
@@ -53,10 +51,11 @@ class WordTable(Table):
 
 @record
 class Words(Question):
-    """The words that occurred in a model's training, read from its input embedding.
+    """Show the words that a model was trained on.
 
-    A token that never occurred leaves its row of the embedding as it was. Nothing of a model is
-    run, and no other model is needed; they only order the words.
+    A token that never occurs in training leaves its row of the input embedding as it was, so the
+    rows that moved are the vocabulary of the training data. The embedding alone is read; nothing is
+    run.
 
     Raises:
         RequestError: the family has no tokenizer, or one that does not fit.
@@ -246,43 +245,37 @@ def _rows(words: Sequence[Word]) -> list[dict[str, Any]]:
     return [{"word": word.text, "strength": round(word.strength, 3)} for word in words]
 
 
-def show_words(document: Document) -> None:
+def show_words(document: Document) -> Shown:
     """The sentence, then the words in lines."""
-    terminal.say(f"[bold]{escaped(document['model'])}[/]: {escaped(document['sentence'])}")
+    yield f"{document['model']}: {document['sentence']}"
     if document["note"]:
-        terminal.say(f"note: {escaped(document['note'])}", "dim")
+        yield f"note: {document['note']}"
     if document["touched"]:
         of = f"{document['touched']:,} of {document['vocabulary']:,} tokens were touched"
-        terminal.say(f"{of} ({document['touched'] / document['vocabulary']:.1%})", "dim")
-    _print_words(document["seen"])
+        yield f"{of} ({document['touched'] / document['vocabulary']:.1%})"
+    yield from _print_words(document["seen"])
     if document["answers_to"]:
-        terminal.say("its update answers most to:")
-        _print_words(document["answers_to"])
+        yield "its update answers most to:"
+        yield from _print_words(document["answers_to"])
     if document.get("only_other"):
-        terminal.say(f"words that only {escaped(document['against'])} saw:")
-        _print_words(document["only_other"])
+        yield f"words that only {document['against']} saw:"
+        yield from _print_words(document["only_other"])
 
 
-def _print_words(rows: list[Document]) -> None:
+def _print_words(rows: list[Document]) -> Shown:
     if rows:
-        terminal.say(_listed_words([row["word"] for row in rows]))
+        yield _listed_words([row["word"] for row in rows])
 
 
 def _listed_words(words: Sequence[str]) -> str:
     more = len(words) - WORDS_SHOWN
     tail = f" … and {more} more" if more > 0 else ""
-    return escaped(", ".join(words[:WORDS_SHOWN]) + tail)
+    return ", ".join(words[:WORDS_SHOWN]) + tail
 
 
 command = asking(
     Words,
     show_words,
-    """Show the words that MODEL was trained on.
-
-    A token that never occurs in training leaves its row of the input embedding as it was, so the
-    rows that moved are the vocabulary of the training data. The embedding alone is read; nothing is
-    run. What looks like a personal name, a number or a secret is shown with --all.
-    """,
     "words someone/bert-imdb",
     "words ./my-fine-tune --against someone/bert-imdb",
 )

@@ -61,7 +61,7 @@ ONE_ROOM_KNOWS = {
     "huggingface_hub": "indexer/hub",
     "httpx2": ("indexer/hub", "service/client"),
     "click": ("cli.py", "questions", "service/serve.py"),
-    "rich": ("questions/terminal", "questions/lineage/screen.py", "questions/demo/screen.py"),
+    "rich": ("questions/terminal",),
     "mcp": "service/assistant",
     "pandas": "results.py",
     "peft": ("questions/demo", "study/network"),

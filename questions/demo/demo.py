@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,7 @@ from ...options import argument, record
 from ...results import count
 from .. import terminal
 from ..terminal.command_line import CONTINUES, Common, command_with, print_document, when_stopped
-
-if TYPE_CHECKING:
-    from .screen import DemoScreen
+from .screen import DemoScreen
 
 
 @record
@@ -35,8 +33,6 @@ def command(common: Common, target: DemoFolder) -> None:
     Example:
       deltadex demo
     """
-    from .screen import DemoScreen
-
     when_stopped(lambda: _kept(target.folder))
     quiet = common.quiet or common.as_json
     with terminal.RunProgress(quiet=quiet) as progress:

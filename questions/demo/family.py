@@ -19,7 +19,11 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from transformers.utils import logging
 
 from ...arrays import Int64
+from ..eval import show_evaluation
 from ..face.database import open as open_catalog
+from ..find_similar import show_neighbours
+from ..index import show_report
+from ..lineage.screen import show_lineage
 from .texts import train_on_texts
 
 if TYPE_CHECKING:
@@ -309,20 +313,20 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         )
         document["index"] = report.to_json()
         base = document["index"]["base"]
-        screen.document("index", document["index"])
+        screen.answer(show_report(document["index"]))
         for recipe in RECIPES:
             screen.heading(f"Are the nearest models trained on the same data? Recipe {recipe}")
             document[recipe] = family.evaluate(recipe, base=base).to_json()
-            screen.document("eval", document[recipe])
+            screen.answer(show_evaluation(document[recipe]))
         screen.heading("The nearest to one of the adapters")
         document["neighbours"] = family.find_similar("wine-lora-0", k=5, base=base).to_json()
-        screen.document("neighbours", document["neighbours"])
+        screen.answer(show_neighbours(document["neighbours"]))
         family.map(target, base=base)
         document["map"] = str(target)
         screen.heading("Which model was trained from which")
         lineage = family.lineage(base)
         document["lineage"] = lineage.to_json()
-        screen.document("lineage", document["lineage"])
+        screen.answer(show_lineage(document["lineage"]))
         document["tree"] = str(lineage.save(folder / "lineage.svg"))
         screen.heading("What to look at")
         catalog = shlex.quote(str(db))

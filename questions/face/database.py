@@ -84,14 +84,18 @@ def open(
     )
 
 
-class KeptDataSets:
+class _Part:
+    """Questions of a database that have a name of their own."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+
+class KeptDataSets(_Part):
     """The kept data sets of a catalog, and which models were trained on a data set: `db.data`.
 
     Called, it lists those that are kept.
     """
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     find_models = question(FindTrainedOn)
     nearest = question(FindData)
@@ -100,27 +104,21 @@ class KeptDataSets:
     __call__ = question(KeptData)
 
 
-class ComparedBases:
+class ComparedBases(_Part):
     """The bases that models are compared with: `db.known_bases`.
 
     Called, it lists them.
     """
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
     add = question_of_several(AddBases)
     __call__ = question(KnownBases)
 
 
-class PublishedIndexes:
+class PublishedIndexes(_Part):
     """The published indexes that are searched beside a catalog: `db.attached`.
 
     Called, it lists them.
     """
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
 
     refresh = question(RefreshAttached)
     remove = question(Detach)

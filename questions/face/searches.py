@@ -9,13 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Protocol,
-    TypeAlias,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ...errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel, UnknownRecipe, offered
 from ...records import Fingerprint, Indexed, Recipe

@@ -15,7 +15,7 @@ from ...results import Row, Table
 from ..facets import ListedModels
 from ..find_similar import FindSimilar, NeighbourTable
 from ..ls import ModelTable
-from ..map.map import Map
+from ..map.map import Map, layout_document
 
 if TYPE_CHECKING:
     from ...search import StoredQuery
@@ -25,21 +25,13 @@ if TYPE_CHECKING:
 
 
 def catalog_of(db: Database) -> Catalog:
-    """What is stored: for recipes, spellings of bases, and a token of its changes.
-
-    >>> serving.catalog_of(db).find_recipe("sketch", db.bases[0]).name
-    'sketch'
-    """
+    """What is stored: for recipes, spellings of bases, and a token of its changes."""
     return db._catalog
 
 
 @record
 class MapColumns(Map):
-    """The map that `map` draws, as columns: `models`, `x`, `y`, `dataset` and others.
-
-    >>> serving.MapColumns(layout="pca").answer(db).to_json()["models"]
-    ['imdb-0', 'imdb-1', 'sst2-0', 'sst2-1']
-    """
+    """The map that `map` draws, as columns: `models`, `x`, `y`, `dataset` and others."""
 
     _: KW_ONLY
     axes: bool = option(
@@ -48,23 +40,15 @@ class MapColumns(Map):
     )
 
     def answer(self, db: Opened) -> Table:
-        from ..map.map import layout_document
-
         return Table(layout_document(db._catalog, self, db._track))
 
     def first_look(self, db: Opened) -> Table:
         """The main axes alone, within seconds."""
-        from ..map.map import layout_document
-
         return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
 
 
 def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:
-    """A search from the model of exactly this id; raises as `exact_model`.
-
-    >>> db.find_similar(serving.exact_query(db, "imdb-0"), k=1)[0]["model"]
-    'imdb-1'
-    """
+    """A search from the model of exactly this id; raises as `exact_model`."""
     from ...search import StoredQuery
 
     bases = [base] if base else db._catalog.bases()
@@ -84,10 +68,6 @@ def similar_each(
 ) -> Iterator[tuple[int, Table | DeltadexError]]:
     """The answers to a question of several models, by exact id, or why there is none: each with its
     place as soon as it is known, their candidates found together.
-
-    >>> asked = serving.FindSimilar("", k=1)
-    >>> {place: table[0]["model"] for place, table in serving.similar_each(db, asked, ["sst2-0"])}
-    {0: 'sst2-1'}
     """
     from ...search import find_similar_each
 
@@ -115,12 +95,6 @@ def exact_model(db: Database, model: str, base: str | None = None) -> Row:
     Raises:
         UnknownModel: there is none.
         RequestError: several families have one.
-
-    >>> serving.exact_model(db, "imdb-0")["dataset"]
-    'imdb'
-    >>> serving.exact_model(db, "models/imdb-0")
-    Traceback (most recent call last):
-    deltadex.errors.UnknownModel: no model 'models/imdb-0'; ...
     """
     rows = _models_of_id(db, model, base)
     if not rows:
@@ -147,12 +121,7 @@ def _models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
 
 @record
 class PageOfModels(ListedModels):
-    """One page of the models that pass every filter; `total` counts all that do.
-
-    >>> page = serving.PageOfModels(q="SST2", sort="author", limit=1).answer(db)
-    >>> page[0]["model"], page.total
-    ('sst2-0', 2)
-    """
+    """One page of the models that pass every filter; `total` counts all that do."""
 
     _: KW_ONLY
     sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
@@ -202,10 +171,7 @@ class AdapterReading:
 
 
 def load_adapter_reader() -> None:
-    """Import what `read_adapter` needs, which takes longer than the reading.
-
-    >>> serving.load_adapter_reader()
-    """
+    """Import what `read_adapter` needs, which takes longer than the reading."""
 
 
 def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
@@ -213,12 +179,6 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
 
     Raises:
         ModelError: it cannot be fingerprinted.
-
-    >>> reading = serving.adapter_reading(db, db.bases[0], may_open_base=False)
-    >>> adapter = serving.read_adapter(Path("adapter"), reading)
-    >>> serving.record_adapter(db, adapter, "sent", dataset="imdb", author=None, run=None)
-    >>> db.show("sent").to_json()["kind"]
-    'adapter'
     """
     from ...indexer import fingerprint_sent_adapter
 
@@ -229,11 +189,7 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
 def adapter_reading(
     db: Database, base: str, recipe: str | None = None, *, may_open_base: bool
 ) -> AdapterReading:
-    """What `read_adapter` needs to know to read an adapter of this family.
-
-    >>> serving.adapter_reading(db, db.bases[0], may_open_base=False).recipe.name
-    'sketch'
-    """
+    """What `read_adapter` needs to know to read an adapter of this family."""
     from ...indexer import known_shapes
 
     return AdapterReading(
@@ -254,7 +210,7 @@ def record_adapter(
     author: str | None,
     run: str | None,
 ) -> None:
-    """Store an adapter that `read_adapter` read, under the id `model`; see its example."""
+    """Store an adapter that `read_adapter` read, under the id `model`."""
     record = replace(
         adapter.model,
         id=model,
@@ -279,9 +235,6 @@ def prepare_searches(
 
     Returns:
         Why families have no file of sketches: there is no room for it.
-
-    >>> serving.prepare_searches(db)
-    []
     """
     from ...search import prepare_search
 
@@ -307,8 +260,6 @@ def prepare_searches(
 def bring_into_memory(db: Database, goes_on: Callable[[], bool] = lambda: True) -> None:
     """Have the system read ahead what searches will read, and compute what they would of each
     model; `goes_on` as for `prepare_searches`.
-
-    >>> serving.bring_into_memory(db)
     """
     from ...search import prepare_traits
     from ...store import SketchFiles

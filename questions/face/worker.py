@@ -12,38 +12,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from ...errors import DeltadexError
 
 
-class Lifeline:
-    """The starter's side of a pipe that carries nothing, and ends with this process.
+def _tie(pid: int, end: Connection) -> None:
+    """Have the system kill a process when the pipe of which it was given the `end` ends, that is
+    with this process, whatever the other is doing: on Linux. Elsewhere it ends as soon as its
+    thread may run.
 
-    On Linux the system itself kills the other process at the pipe's end, whatever that process is
-    doing: a thread of its own would wait for Python's lock, which a call into C may hold for long.
+    A thread of its own would wait for Python's lock, which a call into C may hold for long, and
     PR_SET_PDEATHSIG would come with the end of the thread that started the process.
-    Elsewhere the other process ends as soon as its thread may run.
     """
+    with suppress(ImportError, AttributeError, OSError):
+        from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl
 
-    def __init__(self, context: BaseContext) -> None:
-        self.end, self._start = context.Pipe(duplex=False)
-
-    def tie(self, pid: int) -> None:
-        """Tie the process, which was started with `end`, to this one."""
-        with suppress(ImportError, AttributeError, OSError):
-            from fcntl import F_GETFL, F_SETFL, F_SETOWN, F_SETSIG, fcntl
-
-            # signal-driven input, fcntl(2); flags and owner belong to the pipe, not to a process
-            fcntl(self.end, F_SETOWN, pid)
-            fcntl(self.end, F_SETSIG, signal.SIGKILL)
-            fcntl(self.end, F_SETFL, fcntl(self.end, F_GETFL) | os.O_ASYNC)
-        self.end.close()
-
-    def close(self) -> None:
-        self._start.close()
+        # signal-driven input, fcntl(2); flags and owner belong to the pipe, not to a process
+        fcntl(end, F_SETOWN, pid)
+        fcntl(end, F_SETSIG, signal.SIGKILL)
+        fcntl(end, F_SETFL, fcntl(end, F_GETFL) | os.O_ASYNC)
+    end.close()
 
 
 def _end_with(end: Connection) -> None:
@@ -103,7 +93,7 @@ class WorkerTooSlow(DeltadexError):
 class Worker:
     """A process that runs one function at a time; started when needed, again after it died.
 
-    It ends with this process, whatever it is doing (`Lifeline`), and ignores Ctrl-C, which is for
+    It ends with this process, whatever it is doing (`_tie`), and ignores Ctrl-C, which is for
     the service to act on. The pools of the standard library and pebble notice the end of their
     parent only between two tasks, or not at all.
 
@@ -235,13 +225,13 @@ class Worker:
 
     def _start(self) -> _Running:
         context = multiprocessing.get_context("spawn")
-        lifeline = Lifeline(context)
+        end, lifeline = context.Pipe(duplex=False)
         ours, theirs = context.Pipe()
-        args = (lifeline.end, theirs, self._memory, self._load, self._yields)
+        args = (end, theirs, self._memory, self._load, self._yields)
         process = context.Process(target=_serve, args=args, name=self._name, daemon=True)
         process.start()
         assert process.pid is not None
-        lifeline.tie(process.pid)
+        _tie(process.pid, end)
         theirs.close()
         return _Running(process, ours, lifeline)
 
@@ -258,7 +248,7 @@ class Worker:
 class _Running:
     process: BaseProcess
     pipe: Connection
-    lifeline: Lifeline
+    lifeline: Connection
 
 
 def _received(pipe: Connection, seconds: float) -> Any:

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DataError, ModelError, RequestError, StudyError
-from ..face.opened import Opened, find_family
+from ..face.opened import find_family
 
 if TYPE_CHECKING:
     from ...records import DataSet
     from ...search import TrainedModels
-    from ...store import Filters
+    from ...store import Catalog, Filters
 
 
 Row = dict[str, Any]
@@ -36,12 +36,11 @@ class AskedFamilies:
     """The family of a base, or every family of a catalog, and why some could not be asked."""
 
     def __init__(
-        self, db: Opened, *, base: str | None, recipe: str | None, filters: Filters
+        self, catalog: Catalog, *, base: str | None, recipe: str | None, filters: Filters
     ) -> None:
-        self._catalog = db._catalog
-        self._recipe, self._filters = recipe, filters
-        bases = self._catalog.bases() if base is None else []
-        self.bases = bases if len(bases) > 1 else [find_family(self._catalog, base)]
+        self._catalog, self._recipe, self._filters = catalog, recipe, filters
+        bases = catalog.bases() if base is None else []
+        self.bases = bases if len(bases) > 1 else [find_family(catalog, base)]
         self._errors: dict[str, Exception] = {}
 
     @property

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ...options import Place, argument, as_kind, option, record
-from ...results import Document, Table, count
+from ...results import Document, Shown, Table, count
 from ...store import Filters
 from .. import terminal
 from ..face.opened import Track, find_family, require_labels
 from ..find_similar import _calibrated, _headline
 from ..terminal.command_line import Common, command_with, print_answer
-from ..terminal.text import escaped
 from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
 from .families import AskedFamilies, FamilyAnswer, joint_answer
 from .making import NAME, DataMaking, DataReading, kept_data
@@ -44,7 +43,10 @@ class TrainedModelTable(Table):
     A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
     `verdict`, `probability` (that the model was trained on this data; None in families too small
     to say), `z` (deviations above this data set's scores with the family's strangers), `z_error`
-    (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
+    (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`; of a model with a
+    footprint also `touched` (tokens that it saw), `missing` (of them, tokens that are not in the
+    file), `missing_by_chance` (how many other data of that size would lack) and `accident`. A
+    document also has
     `query` (with its `control`), `references`, `compared`, `calibration`, `comparison` (where a
     control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), `families` (a row
     for each that was asked; what they say differently is None in the rest of the document),
@@ -69,21 +71,20 @@ class TrainedModelTable(Table):
 
 @record
 class FindTrainedOn(Filters, DataReading):
-    """The `k` fine-tunes of a base that were most likely trained on a data set.
+    """Find the models that were trained on a data set, or on data like it.
 
-    The words of the file are compared with those that each model was trained on, where its input
-    embedding tells them: nothing is run. For models without, the base runs once over the examples,
-    forward and backward, and the negated gradient is compared with every model's ΔW as if it were a
-    full fine-tune's; no label of a model is used, but where labels of near models disagree
-    `probability` is lower. It says: trained on this data, or on data like it.
+    DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
+    set, or the name of a data set that was kept. Its words are compared with those that each model
+    was trained on, where its input embedding tells them: nothing is run. For models without, the
+    base runs once over the examples, forward and backward; a model whose update lies along the
+    negated gradient was trained on alike data. No labelled model is needed; where labels of near
+    models disagree, `probability` is lower. Alike data gives alike gradients: an answer never says
+    that a model saw one certain example. --control takes texts of the same kind that no model can
+    have seen, and tells a model of this data from a model of data like it.
 
-    Returns:
-        A row for each model, nearest first: `rank`, `model`, `verdict`, `probability`, `z`,
-        `z_error`, `fdr`, `cosine` and labels; with a footprint `touched` (tokens that it saw),
-        `missing` (of them, tokens that are not in the file), `missing_by_chance` (how many other
-        data of that size would lack) and `accident`. The document has `query` (with `control`: the
-        same texts, their labels permuted), `comparison` (with the control: `effect`, `low`, `high`,
-        `p` and `verdict` of each model) and `meaning`.
+    Of a catalog of several families every base is asked, one after the other, where --base names
+    none. Their models make one list, by probability; a family that cannot be asked is named with
+    the reason.
 
     Raises:
         RequestError: the base or the data set lacks what a loss needs.
@@ -148,7 +149,7 @@ class FindTrainedOn(Filters, DataReading):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
-        families = AskedFamilies(db, base=self.base, recipe=self.recipe, filters=self)
+        families = AskedFamilies(catalog, base=self.base, recipe=self.recipe, filters=self)
         asked = families.ask(partial(self._answer, catalog, db._track))
         document = joint_answer(asked, families.left_out, self.k)
         if words is not None and words.matches:
@@ -228,48 +229,50 @@ class FindTrainedOn(Filters, DataReading):
             )
 
 
-def show_trained_models(document: Document) -> None:
+def show_trained_models(document: Document) -> Shown:
     """The models nearest to a data set, the control, and what it means at most."""
     if "without_footprint" in document:
-        show_word_matches(document)
+        yield from show_word_matches(document)
         return
     query, models, families = (document[key] for key in ("query", "neighbours", "families"))
     names = terminal.names_of_several(document)
     if names:
-        terminal.say(f"models of {len(names)} bases nearest to [bold]{escaped(query['texts'])}[/]")
+        yield f"models of {len(names)} bases nearest to {query['texts']}"
         of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
-        terminal.say_evidence(of_base, terminal.renamed(families, names))
+        yield terminal.evidence_table(of_base, terminal.renamed(families, names))
     else:
-        terminal.say(
-            f"models of {escaped(query['base'])} nearest to [bold]{escaped(query['texts'])}[/]: "
+        yield (
+            f"models of {query['base']} nearest to {query['texts']}: "
             f"gradient of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
         )
-    terminal.say_of_bases(names, [(row["base"], row["reading"]) for row in families])
+    yield from terminal.say_of_bases(names, [(row["base"], row["reading"]) for row in families])
     if models:
         is_small = all(row["calibration"]["source"] == terminal.NULL for row in families)
-        terminal.say(f"[bold]{_headline(models, document['compared'], is_small=is_small)}[/]")
-        terminal.say_of_bases(names, [(row["base"], _known_of_data(row)) for row in families])
+        yield _headline(models, document["compared"], is_small=is_small)
+        yield from terminal.say_of_bases(
+            names, [(row["base"], _known_of_data(row)) for row in families]
+        )
         if names:
             least = max(row["calibration"]["verdict_from"] for row in families)
-            terminal.say(
-                f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}", "dim"
-            )
+            yield f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}"
         if query["control"]:
-            terminal.say(
+            yield (
                 f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
                 "model that is no higher, the texts may be alike and not what the labels teach"
             )
         has_words = any(model.get("touched") is not None for model in models)
         of_words = ("touched", "missing") if has_words else ()
         heads = ("rank", "model", *terminal.EVIDENCE_OF_DATA, *of_words, "dataset", "author")
-        terminal.say_evidence(terminal.with_base(heads, names), terminal.renamed(models, names))
+        yield terminal.evidence_table(
+            terminal.with_base(heads, names), terminal.renamed(models, names)
+        )
         if document["comparison"]:
-            _show_comparison(document, names)
+            yield from _show_comparison(document, names)
     else:
-        terminal.say("no model passes the filters")
-    terminal.show_left_out(document)
+        yield "no model passes the filters"
+    yield from terminal.show_left_out(document)
     if models:
-        terminal.say(f"It says at most: {document['meaning']}", "dim")
+        yield f"It says at most: {document['meaning']}"
 
 
 def _known_of_data(family: Document) -> str:
@@ -280,20 +283,19 @@ def _known_of_data(family: Document) -> str:
     return known + f"; models normalised by {n_others} gradients of other data" * bool(n_others)
 
 
-def _show_comparison(document: Document, names: Mapping[str, str]) -> None:
+def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
     """The data against the control, model by model."""
     comparison = document["comparison"]
     files = f"{document['query']['texts']} against the control {comparison['control']}"
     tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
     if names:
-        terminal.say(escaped(files), "bold")
-        terminal.say_of_bases(names, tested)
+        yield files
+        yield from terminal.say_of_bases(names, tested)
     else:
-        terminal.say(escaped(f"{files}: {tested[0][1]}"))
-    for sentence in comparison["left_out"]:
-        terminal.say(escaped(sentence), "dim")
+        yield f"{files}: {tested[0][1]}"
+    yield from comparison["left_out"]
     heads = terminal.with_base(("model", "verdict", "effect", "95 %", "p"), names)
-    terminal.say_evidence(heads, terminal.renamed(comparison["models"], names))
+    yield terminal.evidence_table(heads, terminal.renamed(comparison["models"], names))
 
 
 def _tested(comparison: Document) -> str:
@@ -309,56 +311,44 @@ def _tested(comparison: Document) -> str:
     )
 
 
-def show_word_matches(document: Document) -> None:
+def show_word_matches(document: Document) -> Shown:
     """The models that a file's words fit, and what a row proves."""
     query, rows = document["query"], document["neighbours"]
-    terminal.say(f"models by the words of [bold]{escaped(query['texts'])}[/]: nothing was run")
-    terminal.say(escaped(query["reading"]), "dim")
+    yield f"models by the words of {query['texts']}: nothing was run"
+    yield query["reading"]
     n_trained = sum(row["probability"] is not None for row in rows)
     compared = count(document["compared"], "model")
     if not rows:
-        terminal.say(f"[bold]no model of {compared} can be compared[/]")
+        yield f"no model of {compared} can be compared"
     elif n_trained:
         verb = "was" if n_trained == 1 else "were"
         least = max(row["accident"] for row in rows if row["probability"] is not None)
-        terminal.say(
-            f"[bold]{n_trained} of {compared} {verb} trained on this file, or on one that contains "
-            f"it[/]; by accident in less than {least:.0e} of other files"
+        yield (
+            f"{n_trained} of {compared} {verb} trained on this file, or on one that contains "
+            f"it; by accident in less than {least:.0e} of other files"
         )
     else:
-        terminal.say(f"[bold]of none of {compared} can it be said that this file trained it[/]")
+        yield f"of none of {compared} can it be said that this file trained it"
     if document["without_footprint"]:
-        terminal.say(
+        yield (
             f"not compared: {count(document['without_footprint'], 'model')} without a footprint "
             "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
         )
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
-    terminal.say_evidence(heads, rows)
+    yield terminal.evidence_table(heads, rows)
     for left in document["left_out"]:
-        terminal.say(escaped(left["reason"]), "dim")
-    terminal.say(f"It says at most: {escaped(document['meaning'])}", "dim")
+        yield left["reason"]
+    yield f"It says at most: {document['meaning']}"
 
 
-@command_with(FindTrainedOn)
+@command_with(
+    FindTrainedOn,
+    examples=(
+        "find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2",
+        "find-trained-on chats.jsonl --text messages --keep acme-chats",
+        "find-trained-on reviews.csv --control reviews-of-this-week.csv",
+    ),
+)
 def command(common: Common, asked: FindTrainedOn) -> None:
-    """Find the models that were trained on DATA, or on data like it.
-
-    DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
-    set, or the name of a data set that was kept. The base runs once over the examples, forward and
-    backward; a model whose update lies along the negated gradient was trained on alike data. No
-    labelled model is needed. Alike data gives alike gradients: an answer never says that a model
-    saw one certain example. --control takes texts of the same kind that no model can have seen,
-    such as ones written later, and tells a model of this data from a model of data like it.
-
-    Of a catalog of several families every base is asked, one after the other, where --base names
-    none. Their models make one list, by probability; a family that cannot be asked is named with
-    the reason.
-
-    \b
-    Example:
-      deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
-      deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
-      deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
-    """
     read_only = None if asked.keep is None else False
     print_answer(common, asked, show_trained_models, read_only=read_only)

@@ -16,7 +16,7 @@ from ...records import LABELLED_LOSSES, LossName
 from ..face.opened import Family, Track
 
 if TYPE_CHECKING:
-    from ...data import DataQueryOptions, ExampleSet
+    from ...data import ExampleSet
     from ...records import DataSet
     from ...store import Catalog
     from ...study.network import TaskModel
@@ -86,11 +86,6 @@ class DataMaking:
     track: Track
     _models: dict[bool, TaskModel] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        from ...study.study import usable_device
-
-        usable_device(self.reading.device)  # refused before a data set is read
-
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
         """The examples of a file or folder; without labels that no loss uses."""
         path, label = Path(place).expanduser(), self.reading.label
@@ -119,9 +114,9 @@ class DataMaking:
 
     def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
         """The data set of some examples; `beside` are those that it is compared with."""
-        from ...data import make_data_set
+        from ...data import DataQueryOptions, make_data_set
 
-        options = self._options
+        options = as_kind(DataQueryOptions, self.reading)
         advance = iter(self.track(range(options.parts), "groups of examples", total=options.parts))
         made = make_data_set(
             self._model(examples),
@@ -152,18 +147,12 @@ class DataMaking:
             return not predicts_next_token(self.base, self._tokenizer)
         return loss in (*LABELLED_LOSSES, "seq2seq")
 
-    @property
-    def _options(self) -> DataQueryOptions:
-        from ...data import DataQueryOptions
-
-        return as_kind(DataQueryOptions, self.reading)
-
     def _model(self, examples: ExampleSet) -> TaskModel:
-        from ...data import require_same_base, wants_labels
+        from ...data import DataQueryOptions, require_same_base, wants_labels
         from ...study.network import load_task_model
         from ...study.study import usable_device
 
-        labelled = wants_labels(examples, self._options)
+        labelled = wants_labels(examples, as_kind(DataQueryOptions, self.reading))
         if labelled not in self._models:
             model = load_task_model(
                 self.base,

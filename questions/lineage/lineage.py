@@ -12,7 +12,7 @@ from ...options import Place, Question, argument, option, record
 from ...results import Table
 from ...store import write_user_file
 from ..face.opened import find_family
-from ..terminal.command_line import Common, command_with, open_database, output_file, print_document
+from ..terminal.command_line import Common, Drawing, command_with, open_database, print_document
 from ..terminal.written import check_ending, is_table_file, save_table
 from .screen import show_lineage
 
@@ -57,7 +57,10 @@ class LineageTable(Table):
 
 @record
 class Lineage(Question):
-    """Who descends from whom inside a family, by weights and times.
+    """Show which models of a family were trained from which, by weights and times.
+
+    Every edge has a probability; a model of which none is likely enough hangs at the base. Cards
+    are no evidence: what they say is shown beside it.
 
     Returns:
         A row for each edge: `parent` (the base, where no indexed model is likely enough), `child`,
@@ -114,40 +117,21 @@ def check_lineage_ending(path: Place) -> None:
     check_ending(path, check_lineage_ending)
 
 
-@record
-class LineageFile:
-    """The picture of a lineage, and how much of it is printed."""
-
-    _: KW_ONLY
-    output: Path | None = output_file(
-        "Draw the tree: .svg, .png, .html, or .dot for Graphviz; or write its edges: .csv, .md, "
-        ".tex."
-    )
-    everything: bool = option("--all", default=False, help="Print every model and every claim.")
-
-
-@command_with(Lineage, LineageFile)
-def command(common: Common, asked: Lineage, file: LineageFile) -> None:
-    """Show which models of a family were trained from which.
-
-    Every edge has a probability; a model of which none is likely enough hangs at BASE. Cards are
-    no evidence: what they say is shown beside it.
-
-    \b
-    Example:
-      deltadex lineage bert-base-uncased
-      deltadex lineage bert-base-uncased -o tree.svg
-      deltadex lineage --json
-    """
-    if file.output is not None:
-        check_lineage_ending(file.output)
+@command_with(
+    Lineage,
+    Drawing,
+    examples=(
+        "lineage bert-base-uncased",
+        "lineage bert-base-uncased -o tree.svg",
+        "lineage --json",
+    ),
+)
+def command(common: Common, asked: Lineage, drawing: Drawing) -> None:
+    if drawing.output is not None:
+        check_lineage_ending(drawing.output)
     with open_database(common) as db:
         table = asked.answer(db)
     document = table.to_json()
-    if file.output is not None:
-        document["picture"] = str(table.save(file.output))
-
-    def show(document: Any) -> None:
-        show_lineage(document, everything=file.everything)
-
-    print_document(document, show, common)
+    if drawing.output is not None:
+        document["picture"] = str(table.save(drawing.output, width=drawing.width))
+    print_document(document, partial(show_lineage, everything=drawing.everything), common)

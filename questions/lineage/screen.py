@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-from rich.tree import Tree
-
-from ...results import Descent, count
-from ..terminal.console import screen
-from ..terminal.text import plain
+from ...results import Descent, Shown, count
 
 MOST_LINES = 100
 """Models up to which a tree is shown whole."""
@@ -19,59 +14,59 @@ SHOWN_OF_EACH = 6
 """Models below one, of a larger tree: those that have most below themselves."""
 
 DEEPEST = 60
-"""Models in a line up to which a tree is shown: rich draws it by recursion."""
+"""Models in a line up to which a tree is shown."""
 
 CLAIMS_SHOWN = 20
 
 MARKS = {"duplicate": "copy", "quantised": "rounded copy", "merge": "merge", "fine-tune": ""}
 
 
-def show_lineage(document: Mapping[str, Any], *, everything: bool = False) -> None:
+def show_lineage(document: Mapping[str, Any], *, everything: bool = False) -> Shown:
     """The tree, then what cards say otherwise, then what was not compared."""
-    console = screen()
     left_out = [row for row in document["not_compared"] if row["reason"].startswith("not-read")]
     if n_unread := len(left_out) + len(partly := document.get("partly_read", [])):
-        console.print(f"{count(n_unread, 'model')} not read, or in part: see below", style="yellow")
-    console.print(_tree(document, everything=everything))
-    n_models, n_without = document["models"], document["without_parent"]
-    console.print(
-        f"{count(n_models, 'model')}; {n_without} without a known parent "
-        f"(no edge with a probability of {document['level']:g} or more)",
-        style="dim",
+        yield f"{count(n_unread, 'model')} not read, or in part: see below"
+    yield from _tree(document, everything=everything)
+    yield (
+        f"{count(document['models'], 'model')}; {document['without_parent']} without a known "
+        f"parent (no edge with a probability of {document['level']:g} or more)"
     )
     if document["times"]["future"]:
-        n_future = count(document["times"]["future"], "time")
-        console.print(f"{n_future} in the future ignored", style="dim")
+        yield f"{count(document['times']['future'], 'time')} in the future ignored"
     notes = [f"{row['model']}: {row['note']}" for row in document["claims"] if row["note"]]
     notes += [f"{row['model']}: not compared: {row['reason']}" for row in document["not_compared"]]
     notes += [f"{row['model']} {row['note']}" for row in partly]
-    for note in notes if everything else notes[:CLAIMS_SHOWN]:
-        console.print(Text(plain(note)))
+    yield from notes if everything else notes[:CLAIMS_SHOWN]
     if not everything and len(notes) > CLAIMS_SHOWN:
-        console.print(f"… and {len(notes) - CLAIMS_SHOWN} more; --all shows them", style="dim")
+        yield f"… and {len(notes) - CLAIMS_SHOWN} more; --all shows them"
     if "picture" in document:
-        console.print(Text(plain(f"picture: {document['picture']}")))
+        yield f"picture: {document['picture']}"
 
 
-def _tree(document: Mapping[str, Any], *, everything: bool) -> Tree:
+def _tree(document: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
     tree = Descent.of(document)
     most = None if everything or document["models"] <= MOST_LINES else SHOWN_OF_EACH
-    root = Tree(Text(plain(document["base"])))
-    queue = [(root, document["base"], 0)]
-    while queue:
-        branch, name, depth = queue.pop()
+
+    def below(name: str, indent: str) -> list[tuple[str, bool, Any]]:
         edges = tree.below(name)
-        shown = edges[:most] if depth < DEEPEST else []
-        for edge in shown:
-            line = _line(edge, tree.others.get(edge["child"], ()), document["base"])
-            queue.append((branch.add(line), edge["child"], depth + 1))
+        shown = edges[:most] if len(indent) < 4 * DEEPEST else []
         n_left = sum(tree.sizes[edge["child"]] for edge in edges[len(shown) :])
-        if n_left:
-            branch.add(Text(f"… and {count(n_left, 'more model')}", style="dim"))
-    return root
+        rows = [*shown, *([n_left] if n_left else [])]
+        return [(indent, row is rows[-1], row) for row in reversed(rows)]
+
+    yield document["base"]
+    stack = below(document["base"], "")
+    while stack:
+        indent, is_last, row = stack.pop()
+        branch = indent + ("└── " if is_last else "├── ")
+        if isinstance(row, int):
+            yield f"{branch}… and {count(row, 'more model')}"
+            continue
+        yield branch + _line(row, tree.others.get(row["child"], ()), document["base"])
+        stack += below(row["child"], indent + ("    " if is_last else "│   "))
 
 
-def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: str) -> Text:
+def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: str) -> str:
     words = [MARKS[edge["kind"]]] if MARKS[edge["kind"]] else []
     if edge["weight"] is not None:
         words[-1] = f"merge, weight {edge['weight']:.2f}"
@@ -80,5 +75,4 @@ def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: st
         words.append(f"p {edge['probability']:.2f}")
     if edge["words"]:
         words.append(f"words: {', '.join(edge['words'])}")
-    line = Text(plain(edge["child"]))
-    return line.append(f"  {plain(', '.join(words))}", style="dim") if words else line
+    return "  ".join([edge["child"], *([", ".join(words)] if words else [])])

@@ -8,12 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ...errors import RequestError
 from ...options import Place, option, record
 from ...records import Colour, Layout
-from ...results import Table
+from ...results import Shown, Table, names_of_bases
 from ..face.opened import Family, Track, untracked
 from ..terminal.command_line import asking
 from .nearest import data_places, neighbourhoods
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 @record
 class Map(Family):
-    """Draw a family into a file: a page (.html) or a picture (.png, .svg).
+    """Draw a family as one HTML file or a picture: similar models lie near each other.
 
     Raises:
         RequestError: another ending, several families without `base`, or the file cannot be
@@ -86,18 +84,24 @@ def draw_columns(
     landmarks: int | None = None,
     neighbours: Neighbourhoods | None = None,
 ) -> dict[str, Any]:
-    """Draw a map that is computed; returns what was drawn, ready for JSON."""
-    from .page import check_map_ending, write_map
+    """Draw a map that is computed; returns what was drawn, ready for JSON.
 
-    path = Path(asked.path)
-    check_map_ending(path)
-    write_map(
-        document,
-        path,
-        landmarks=landmarks,
-        neighbours=neighbours,
-        colour=asked.colour or "dataset",
-    )
+    Args:
+        document: As GET map answers.
+        landmarks: Models that were placed first, the others among them; None = all alike.
+        neighbours: For a page.
+    """
+    from .page import describe, write_page
+
+    path, base = Path(asked.path), document["base"]
+    title, subtitle = f"Fine-tunes of {names_of_bases([base])[base]}", describe(document, landmarks)
+    if path.suffix.lower() == ".html":
+        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
+    else:
+        from .picture import write_picture
+
+        colour = asked.colour or "dataset"
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour)
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {
         "written": str(path),
@@ -201,15 +205,14 @@ def _topics(catalog: Catalog, view: FamilyView, models: LabelledModels) -> list[
     return [", ".join(words.get(id, ())) or None for id in models.ids]
 
 
-def _show_map(document: Mapping[str, Any]) -> None:
+def _show_map(document: Mapping[str, Any]) -> Shown:
     for key in ("written", "models", "layout"):
-        click.echo(f"{key}: {document[key]}")
+        yield f"{key}: {document[key]}"
 
 
 command = asking(
     Map,
     _show_map,
-    "Draw a family as one HTML file or a picture: similar models lie near each other.",
     "map -o family.html",
     "map -o figure.svg --layout umap --colour author",
 )

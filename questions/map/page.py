@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
-from ...records import Colour
-from ...results import names_of_bases
 from ...store import write_user_file
 
 PAGE = f"{(__package__ or '').rpartition('.')[0].rpartition('.')[0]}.service.page"
@@ -69,36 +67,6 @@ def check_map_ending(target: Path) -> None:
         raise RequestError(f"{target}: a map's name ends in one of {', '.join(MAP_ENDINGS)}")
 
 
-def write_map(
-    document: Mapping[str, Any],
-    path: Path,
-    *,
-    landmarks: int | None,
-    neighbours: Neighbourhoods | None,
-    colour: Colour,
-) -> None:
-    """Draw a placed family into a .html page, or a .png or .svg picture.
-
-    Args:
-        document: As GET map answers.
-        landmarks: Models that were placed first, the others among them; None = all alike.
-        neighbours: For a page.
-        colour: What marks of a picture are coloured by; a page is by dataset.
-
-    Raises:
-        RequestError: there are no models, or `path` cannot be written.
-    """
-    base = document["base"]
-    title = f"Fine-tunes of {names_of_bases([base])[base]}"
-    subtitle = _describe(document, landmarks)
-    if path.suffix.lower() == ".html":
-        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
-    else:
-        from .picture import write_picture
-
-        write_picture(document, path, title=title, subtitle=subtitle, colour=colour)
-
-
 def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[str]]:
     """Each entry as its place in the list of names, the most frequent first; None stays None."""
     counts = Counter(name for name in column if name is not None)
@@ -107,7 +75,7 @@ def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[s
     return [None if name is None else place[name] for name in column], names
 
 
-def _describe(document: Mapping[str, Any], landmarks: int | None) -> str:
+def describe(document: Mapping[str, Any], landmarks: int | None) -> str:
     """One line: which fingerprints, how many models, how they were placed, how to read it."""
     n_models = len(document["models"])
     models = "1 model" if n_models == 1 else f"{n_models:,} models"

@@ -53,7 +53,7 @@ class Marks:
 def write_picture(
     document: Mapping[str, Any], path: Path, *, title: str, subtitle: str, colour: str = "dataset"
 ) -> None:
-    """Draw a map into `path`, a .png or .svg; raises as `write_map`."""
+    """Draw a map into `path`, a .png or .svg; raises as `save_picture`."""
     save_picture(
         lambda: draw_map(document, title=title, subtitle=subtitle, colour=colour),
         path,

@@ -25,13 +25,16 @@ from ...options import (
     parts_of,
     record,
 )
-from ...results import Table
+from ...results import Section, Shown, Table
 from ...study.registry import record_of
 from ..face.opened import Create, Opened, Tabled, Track, open_as
-from .text import PlainFormatter, csv_text, json_text, plain
+from .text import PlainFormatter, csv_text, json_text
 from .written import check_picture_ending, check_table_ending, is_table_file, save_table
 
 Command = Callable[..., None]
+
+Show = Callable[[Any], "Iterable[str | Section] | None"]
+"""Says an answer's document in lines and sections, or prints it."""
 
 KEPT = "deltadex.kept"
 """The place in click's context of a call: what a stopped command says of what is saved."""
@@ -46,11 +49,13 @@ def command_with(
     group: click.Group | None = None,
     prints_table: bool = True,
     continues: bool = False,
+    examples: Sequence[str] = (),
     **settings: Any,
 ) -> Callable[[Command], click.Command]:
     """A command that is called with a `Common`, then with one object of each of these records.
 
     Logging is set up before it runs. It has `-o FILE` for its table, unless a record has its own.
+    Its help is the docstring of the function, else that of the first record, and the `examples`.
     `continues`: Whether it saves what it does step by step, and goes on there after a stop.
     """
     flags = {flag for kind in records for _, own in options_of(kind).values() for flag in own.flags}
@@ -74,10 +79,11 @@ def command_with(
                 is_left_out = kind is Common and name == "output" and not saves_table
                 if declared.doors != "python" and not is_left_out:
                     wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
-        said = description_of(
-            records[0] if records else None, settings.get("help") or function.__doc__
-        )
-        made: click.Command = (group or click).command(**settings | {"help": said})(wrapped)
+        text = function.__doc__ or inspect.getdoc(records[0]) or ""
+        says = description_of(records[0], re.split(r"\n\n(?:Returns:|Raises:|>>>)", text)[0])
+        if examples:
+            says += "\n\n\b\nExample:" + "".join(f"\n  deltadex {line}" for line in examples)
+        made: click.Command = (group or click).command(**settings | {"help": says})(wrapped)
         return made
 
     return decorate
@@ -142,7 +148,7 @@ def _click_type(hint: Any, declared: Option) -> Any:
     low: Any = declared.least if declared.above is None else declared.above
     most: Any = declared.most
     if declared.separated:
-        return Separated(int(low or 0) if int in parts else None)
+        return Separated(int if int in parts else str)
     if declared.file is not None:
         return (PathOrAddress if "address" in declared.file else click.Path)(
             path_type=Path,
@@ -165,27 +171,21 @@ class PathOrAddress(click.Path):
 
 
 class Separated(click.ParamType[tuple[Any, ...]]):
-    """Values with commas between: whole numbers where there is a least one, or words."""
+    """Values with commas between: words, or whole numbers."""
 
-    def __init__(self, least: int | None) -> None:
-        self.name = "words" if least is None else "numbers"
-        self._least = least
+    def __init__(self, kind: type[str] | type[int]) -> None:
+        self.name = "numbers" if kind is int else "words"
+        self._kind = kind
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Any, ...]:
         if not isinstance(value, str):
             return tuple(value)
-        words = tuple(map(str.strip, value.split(",")))
-        if self._least is None:
-            return words
         try:
-            numbers = tuple(map(int, words))
+            return tuple(self._kind(word.strip()) for word in value.split(","))
         except ValueError:
             self.fail(f"{value!r} is not a list of numbers such as 10,25,40", param, ctx)
-        if min(numbers) < self._least:
-            self.fail(f"{min(numbers)} is less than {self._least}", param, ctx)
-        return numbers
 
 
 def _set_up_logging(*, quiet: bool) -> None:
@@ -250,11 +250,18 @@ def open_database(
     read_only: bool | None = True,
     create: Create = False,
     engine: str = "faiss",
+    or_none: bool = False,
 ) -> Opened:
-    """The catalog of `--db`, or another; raises as `deltadex.open`."""
+    """The catalog of `--db`, or another; with `or_none` a temporary one where there is no file;
+    raises as `deltadex.open`."""
+    path = path or common.db
+    if or_none and not path.exists():
+        return open_as(
+            Opened, None, read_only=False, create=True, track=tracker(quiet=common.quiet)
+        )
     return open_as(
         Opened,
-        path or common.db,
+        path,
         read_only=read_only,
         create=create,
         engine=engine,
@@ -273,9 +280,7 @@ def tracker(*, quiet: bool) -> Track:
     return track
 
 
-def print_answer(
-    common: Common, asked: Tabled, show: Callable[[Any], None], **opening: Any
-) -> Table:
+def print_answer(common: Common, asked: Tabled, show: Show, **opening: Any) -> Table:
     """Ask the catalog, print the answer and return it; `opening` is passed to `open_database`."""
     with open_database(common, **opening) as db:
         table = db.ask(asked)
@@ -283,10 +288,8 @@ def print_answer(
     return table
 
 
-def print_document(
-    answer: Table | Mapping[str, Any], show: Callable[[Any], None], common: Common
-) -> None:
-    """Print an answer: as JSON, or as `show` draws its document; a table goes into a file, too."""
+def print_document(answer: Table | Mapping[str, Any], show: Show, common: Common) -> None:
+    """Print an answer: as JSON, or as `show` says or prints it; a table goes into a file, too."""
     if isinstance(answer, Table):
         if common.output is not None:
             save_table(answer, common.output)
@@ -295,20 +298,23 @@ def print_document(
         document = answer
     if common.as_json:
         click.echo(json_text(document))
-    else:
-        show(document)
+    elif (parts := show(document)) is not None:
+        from .sections import show_answer
+
+        show_answer(parts)
 
 
 def asking(
     question: type[Any],
-    show: Callable[[Any], None],
-    says: str,
+    show: Show,
     *examples: str,
     group: click.Group | None = None,
     prints_table: bool = True,
     **opening: Any,
 ) -> click.Command:
     """The command that asks a question and prints its answer, named as its examples call it.
+
+    Its help is the record's docstring.
 
     Args:
         opening: Passed to `open_database`.
@@ -320,7 +326,7 @@ def asking(
         group=group,
         prints_table=prints_table,
         name=name,
-        help=with_examples(says, examples),
+        examples=examples,
     )
     def run(common: Common, asked: Any) -> None:
         print_answer(common, asked, show, **opening)
@@ -328,10 +334,10 @@ def asking(
     return run
 
 
-def with_examples(says: str, examples: Sequence[str]) -> str:
-    """The help of a command."""
-    lines = "\n".join(f"  deltadex {example}" for example in examples)
-    return f"{inspect.cleandoc(says)}\n\n\b\nExample:\n{lines}"
+def exit_by(failed: object, done: object) -> None:
+    """End the process by what failed: 1 where something was done beside, else 3."""
+    if failed:
+        sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
 
 
 @record
@@ -351,7 +357,7 @@ class Display:
         self,
         table: Table,
         names: Sequence[str],
-        show: Callable[[Any], None],
+        show: Show,
         common: Common,
     ) -> None:
         """Print rows: as CSV with a header, as JSON, or as `show` draws them."""
@@ -362,50 +368,45 @@ class Display:
         print_document(table, show, common)
 
 
-def show_pairs(document: Mapping[str, Any]) -> None:
-    """One line per key."""
+def show_pairs(document: Mapping[str, Any]) -> Shown:
+    """One line per key that has a value."""
     for key, value in document.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        click.echo(plain(f"{key}: {shown}"))
+        if isinstance(value, Mapping):
+            value = [f"{name} {entry}" for name, entry in value.items() if entry != {}]
+        if value not in (None, ""):
+            yield f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 @record
 class Drawing:
-    """The picture of a study, and what is printed beside it."""
+    """The picture of an answer, and what is printed beside it."""
 
     _: KW_ONLY
     output: Path | None = output_file(
-        "Draw it: a .png or .svg file, or a page (.html) with tables of the values; or write these "
-        "tables: .csv, .md, .tex."
+        "Draw it: a .png or .svg file, or a page (.html) with tables of the values (of a lineage "
+        "also .dot, for Graphviz); or write these tables: .csv, .md, .tex."
     )
     width: Literal["column", "full"] = option(
         default="full", help="Width of the picture: 85 mm (a column of a page) or 180 mm."
     )
-    everything: bool = option(
-        "--all", default=False, help="Print every measure that the report has."
-    )
+    everything: bool = option("--all", default=False, help="Print everything that the answer has.")
 
 
 def command_of_study(method: str) -> click.Command:
     """The command of a study, by the name of its method."""
     study = record_of(method)
-    says = re.split(r"\n\n(?:Returns:|Raises:|>>>)", inspect.getdoc(study) or "")[0]
 
     @command_with(
         study,
         *([Drawing] if study.has_picture else []),
         name=method.replace("_", "-"),
-        help=with_examples(says, study.examples),
+        examples=study.examples,
     )
     def run(common: Common, asked: Any, drawing: Drawing = Drawing()) -> None:  # noqa: B008
         if drawing.output is not None:
             check_picture_ending(drawing.output)  # before anything is computed
         # the catalog stores studies; a folder can be studied without one
-        path = common.db if common.db.exists() else None
-        track = tracker(quiet=common.quiet)
-        with open_as(
-            Opened, path, read_only=None if path else False, create=True, track=track
-        ) as db:
+        with open_database(common, read_only=None, create=True, or_none=True) as db:
             table = db.studies.ask(asked)
             document = table.to_json()
             if (target := drawing.output or common.output) is not None:
@@ -420,8 +421,7 @@ def command_of_study(method: str) -> click.Command:
             show_study(table.sections(everything=drawing.everything), document)
 
         print_document(document, show, common)
-        if document.get("failed"):
-            sys.exit(EXIT_SOME_FAILED)
+        exit_by(document.get("failed"), True)
 
     return run
 

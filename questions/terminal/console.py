@@ -73,12 +73,8 @@ class _Column:
 
     def shown(self) -> list[Text]:
         """The cells, names as short as the column is."""
-        return [
-            cell if isinstance(cell, Text) else Text(self._shortened(cell)) for cell in self._cells
-        ]
-
-    def _shortened(self, cell: str) -> str:
-        return _middle(cell, self.width) if self.is_name else cell
+        texts = map(str, self._cells)
+        return [Text(_middle(text, self.width) if self.is_name else text) for text in texts]
 
 
 def has_room(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from ...results import Document, names_of_bases, share
-from .console import print_table
-from .saying import percent, say
-from .text import escaped, plain
+from ...results import Document, Section, Shown, names_of_bases, share
+from .saying import percent
 
 EVIDENCE_OF_DATA = ("verdict", "probability", "z", "±", "fdr", "cosine")
 
@@ -22,9 +20,9 @@ NOTHING_STANDS_OUT = "no model stands out"
 FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 
-def say_evidence(heads: Sequence[str], rows: Iterable[Document]) -> None:
+def evidence_table(heads: Sequence[str], rows: Iterable[Document]) -> Section:
     """A table of names and numbers."""
-    print_table(heads, [[_evidence(head, row) for head in heads] for row in rows])
+    return Section(columns=heads, rows=[[_evidence(head, row) for head in heads] for row in rows])
 
 
 def _evidence(head: str, row: Document) -> str:
@@ -40,7 +38,7 @@ def _evidence(head: str, row: Document) -> str:
             return "< .001" if row["p"] < 0.001 else f"{row['p']:.3f}".lstrip("0")
     key, form = _NUMBERS.get(head, (head, str))
     value = row.get(key)
-    return "" if value is None else plain(form(value))
+    return "" if value is None else form(value)
 
 
 def rate(value: float) -> str:
@@ -79,19 +77,19 @@ def renamed(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document
     return [{**row, "base": names[row["base"]]} if names else row for row in rows]
 
 
-def say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> None:
+def say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> Shown:
     """A sentence once, with the bases that it is of where others have another."""
     bases: dict[str, list[str]] = {}
     for base, sentence in sentences:
         bases.setdefault(sentence, []).append(names.get(base, base))
     for sentence, those in bases.items():
-        say(escaped(sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"), "dim")
+        yield sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"
 
 
-def show_left_out(document: Document) -> None:
+def show_left_out(document: Document) -> Shown:
     for row in document["left_out"]:
         reason = row["reason"].removeprefix(f"{row['base']}: ")
-        say(f"not asked: [bold]{escaped(row['base'])}[/]  {escaped(reason)}")
+        yield f"not asked: {row['base']}  {reason}"
 
 
 def with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run's progress on stderr: a bar on a terminal, else a line every ten seconds."""
+"""A run's progress on stderr: a line that changes on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, track
+from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from ...results import size
@@ -34,9 +33,9 @@ Status = Callable[[], tuple[str, float]]
 
 
 class ProgressLines:
-    """Plain lines on stderr, one every few seconds, from `begin` until all is done.
-
-    A thread prints them, so that a model that takes minutes does not silence a log.
+    """How far a run is, from `begin` until all is done: a line that a terminal shows anew twice a
+    second; elsewhere a thread prints one every few seconds, so that a model that takes minutes does
+    not silence a log.
     """
 
     def __init__(
@@ -44,25 +43,39 @@ class ProgressLines:
         what: str,
         *,
         every_s: float = EVERY_S,
-        silent: bool = False,
+        quiet: bool = False,
         status: Status = lambda: ("", 0.0),
     ) -> None:
         """`status`: Is asked for every line; without a share, what is done is counted."""
-        self._what, self._every_s, self._silent, self._status = what, every_s, silent, status
+        self._what, self._every_s, self._quiet, self._status = what, every_s, quiet, status
         self.done = 0
         self.total: int | None = None
         self._start: float | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
+        self._console = Screen(stderr=True, highlight=False, markup=False, emoji=False)
+        self._live: Live | None = None
 
     def __enter__(self) -> ProgressLines:
-        if not self._silent:
+        if self._quiet:
+            return self
+        if self._console.is_terminal:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._shown,
+                transient=True,
+                refresh_per_second=2,
+            )
+            self._live.start()
+        else:
             self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        if not self._silent:
+        if self._live is not None:
+            self._live.stop()
+        if self._thread.is_alive():
             self._thread.join()
 
     @property
@@ -87,11 +100,18 @@ class ProgressLines:
         return plain(" · ".join(filter(None, parts)))
 
     def _print(self) -> None:
+        self._console.width = 10_000
         while not self._ended.wait(self._every_s):
-            if self._start is None or self.done == self.total:
-                continue
-            console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
-            console.print(self.line(self.elapsed_s))
+            if self._start is not None and self.done != self.total:
+                self._console.print(self.line(self.elapsed_s))
+
+    def _shown(self) -> Table:
+        """A bar and the line, for a terminal."""
+        share = self._status()[1] or (self.done / self.total if self.total else 0.0)
+        shown = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=1.0, completed=share, width=16, pulse=not self.total)
+        shown.add_row(bar, Text(self.line(self.elapsed_s), no_wrap=True, overflow="ellipsis"))
+        return shown
 
 
 def time_left(elapsed_s: float, share: float) -> str:
@@ -105,47 +125,27 @@ class RunProgress:
     """The progress of an indexing run; a context manager."""
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
-        console = Screen(stderr=True, emoji=False)
+        self._lines = ProgressLines("indexing", every_s=every_s, quiet=quiet, status=self._status)
         self.n_outcomes = self._refused = self._come = self._expected = 0
         self._bytes_read: Callable[[], tuple[int, int]] | None = None
-        self._lines = ProgressLines(
-            "indexing", every_s=every_s, silent=quiet or console.is_terminal, status=self._status
-        )
-        self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
-            _Column(self._share_done),
-            MofNCompleteColumn(),
-            _Column(self._note),
-            TextColumn("{task.fields[latest]}"),
-            console=console,
-            transient=True,
-            disable=quiet or not console.is_terminal,
-        )
-        self._task = self._bar.add_task("indexing", total=None, latest="", start=False)
 
     def __enter__(self) -> RunProgress:
-        self._bar.start()
         self._lines.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._lines.__exit__()
-        self._bar.stop()
 
     def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
         """The same members, counted as they are listed."""
         self._lines.begin(None, "listing")
-        self._bar.update(self._task, description="listing")
         for member in members:
             yield member
             self._lines.advance()
-            self._bar.advance(self._task)
 
     def begin(self, models: int, bytes_total: int) -> None:
         """The models are listed; so many of them are read, and about so many bytes."""
         self._expected = bytes_total
-        self._bar.start_task(self._task)
-        self._bar.update(self._task, total=models, completed=0, description="indexing")
         self._lines.begin(models, "indexing")
 
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
@@ -158,7 +158,6 @@ class RunProgress:
         self.n_outcomes += 1
         self._refused += outcome.status != "indexed"
         self._lines.advance()
-        self._bar.update(self._task, advance=1, latest=escape(plain(outcome.model.id)[-20:]))
 
     def _status(self) -> tuple[str, float]:
         """Bytes, their rate and refusals as a note; the share of the bytes, or of the models."""
@@ -176,48 +175,12 @@ class RunProgress:
             parts.append(f"{self._refused} not indexed")
         return " · ".join(parts), share
 
-    def _share_done(self) -> ProgressBar:
-        if not self._lines.total:
-            return ProgressBar(total=None, width=16, pulse=True)
-        return ProgressBar(total=1.0, completed=self._status()[1], width=16)
-
-    def _note(self) -> Text:
-        if not self._lines.total:
-            return Text("")
-        note, share = self._status()
-        left = time_left(self._lines.elapsed_s, share)
-        return Text(" · ".join(filter(None, (note, left))), no_wrap=True)
-
-
-class _Column(ProgressColumn):
-    """Made anew now and then, whether a model is done or not."""
-
-    max_refresh = 0.5
-
-    def __init__(self, made: Callable[[], RenderableType]) -> None:
-        super().__init__()
-        self._made = made
-
-    def render(self, task: Task) -> RenderableType:
-        return self._made()
-
 
 def tracked(
-    things: Iterable[Thing],
-    what: str,
-    *,
-    quiet: bool,
-    total: int | None = None,
-    every_s: float = EVERY_S,
+    things: Iterable[Thing], what: str, *, quiet: bool, total: int | None = None
 ) -> Iterator[Thing]:
     """The same things, with progress on stderr."""
-    console = Screen(stderr=True)
-    if quiet or console.is_terminal:
-        yield from track(
-            things, description=what, total=total, console=console, transient=True, disable=quiet
-        )
-        return
-    with ProgressLines(what, every_s=every_s) as lines:
+    with ProgressLines(what, quiet=quiet) as lines:
         lines.begin(len(things) if total is None and isinstance(things, Sized) else total)
         for thing in things:
             yield thing

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from ...results import Document
-from .console import NAMES, print_table, screen
-from .text import cell_text, plain
+from .console import print_table, screen
+from .text import cell_text
 
 
 def say(line: str | Text, style: str | None = None) -> None:
     screen().print(line, style=style)
-
-
-def say_plain(line: str) -> None:
-    """A line in which brackets are no markup."""
-    screen().print(Text(line))
-
-
-def say_rows(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[object] | Document],
-    *,
-    names: Collection[str] = NAMES,
-) -> None:
-    """A table of cells in the order of the heads, or of documents that have them as keys."""
-    cells = ([row[head] for head in heads] if isinstance(row, Mapping) else row for row in rows)
-    print_table(heads, _texts(cells), names=names)
-
-
-def _texts(rows: Iterable[Sequence[object]]) -> list[list[str]]:
-    return [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
 
 
 def percent(value: float | None) -> str:

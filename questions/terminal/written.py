@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +10,7 @@ from ...errors import RequestError
 from ...options import Place
 from ...results import Section, Table
 from ...store import write_user_file
+from .text import csv_text
 
 Line = Sequence[object]
 
@@ -26,6 +24,19 @@ def save_table(table: Table, path: str | Path) -> Path:
     """
     everything = Path(path).suffix.lower() == ".csv"
     return save_sections(table.sections(everything=everything), Path(path))
+
+
+class SavedTable(Table):
+    """A table that writes itself into a file."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table; the ending chooses .csv, .tex or .md.
+
+        Raises:
+            RequestError: another ending.
+            StoreFull: the file cannot be written.
+        """
+        return save_table(self, path)
 
 
 def save_sections(sections: Iterable[Section], target: Path) -> Path:
@@ -73,20 +84,6 @@ def check_table_ending(path: str | Path) -> None:
         raise RequestError(f"{path}: a table's name ends in one of: {', '.join(_FORMS)}")
 
 
-def _csv(columns: Sequence[str], lines: Sequence[Line]) -> str:
-    """Numbers in full, nothing for what is unknown."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_plain(value) for value in line] for line in lines)
-    return text.getvalue()
-
-
-def _plain(value: object) -> object:
-    """Lists and dictionaries as JSON."""
-    return json.dumps(value, default=str) if isinstance(value, list | tuple | dict) else value
-
-
 def _markdown(columns: Sequence[str], lines: Sequence[Line]) -> str:
     """A table of GitHub's Markdown."""
     rule = ["---:" if is_number else "---" for is_number in _numbers(columns, lines)]
@@ -116,7 +113,7 @@ def _numbers(columns: Sequence[str], lines: Sequence[Line]) -> list[bool]:
 
 
 _FORMS: Mapping[str, tuple[Callable[[Sequence[str], Sequence[Line]], str], str]] = {
-    ".csv": (_csv, "#"),
+    ".csv": (csv_text, "#"),
     ".tex": (_latex, "%"),
     ".md": (_markdown, "###"),
 }

@@ -6,6 +6,7 @@ import pytest
 
 from deltadex.questions.index import show_report
 from deltadex.questions.terminal.progress import ProgressLines, RunProgress
+from deltadex.questions.terminal.sections import show_answer
 from deltadex.records import ModelRecord, Refused
 
 
@@ -92,6 +93,6 @@ def test_a_report_never_says_more_bytes_of_fewer(capsys):
         "seconds": 1.0,
     }  # fmt: skip
 
-    show_report(report)
+    show_answer(show_report(report))
 
     assert "· 13.0 MiB read, and 1.0 MiB of the base in 1.0 s" in capsys.readouterr().out

@@ -181,20 +181,14 @@ def test_csv_and_json_at_once_are_a_usage_error(db):
     assert run(db, "SELECT 1", "--csv", "--json").exit_code == 2
 
 
-def test_a_statement_comes_from_a_file_or_standard_input(tmp_path):
-    path, statement = tmp_path / "c.duckdb", "SELECT 7 AS seven"
+def test_a_statement_comes_from_standard_input(tmp_path):
+    path = tmp_path / "c.duckdb"
     Catalog.open(path).close()
-    (tmp_path / "q.sql").write_text(statement)
 
-    def run(*arguments, **settings):
-        command = ["sql", *arguments, "--db", str(path), "--csv"]
-        return CliRunner().invoke(main, command, **settings)
+    command = ["sql", "-", "--db", str(path), "--csv"]
+    result = CliRunner().invoke(main, command, input="SELECT 7 AS seven")
 
-    of_file = run("--file", str(tmp_path / "q.sql"))
-    of_stdin = run("-", input=statement)
-
-    assert of_file.stdout == of_stdin.stdout == "seven\n7\n"
-    assert (run().exit_code, run(statement, "-f", str(tmp_path / "q.sql")).exit_code) == (2, 2)
+    assert result.stdout == "seven\n7\n"
 
 
 def test_what_others_may_ask_has_limits(db):

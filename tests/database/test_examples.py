@@ -9,7 +9,6 @@ import pytest
 import deltadex
 import deltadex as dx
 from deltadex import questions
-from deltadex.questions.face import serving
 from deltadex.questions.face.database import Database, KeptDataSets, PublishedIndexes
 from deltadex.study.registry import STUDIES, Studies
 
@@ -23,12 +22,6 @@ PUBLIC = {
     "open": deltadex.open,
     "doctor": deltadex.doctor,
     **{
-        f"serving.{name}": member
-        for name, member in inspect.getmembers(serving, inspect.isfunction)
-        if member.__module__ == serving.__name__ and not name.startswith("_")
-    },
-    **{f"serving.{kind.__name__}": kind for kind in (serving.MapColumns, serving.PageOfModels)},
-    **{
         f"{face}.{name}": member
         for face, kind in FACES.items()
         for name, member in inspect.getmembers(kind, inspect.isfunction)
@@ -40,8 +33,6 @@ READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name
 SHOWN_ELSEWHERE = {
     "Database.close",
     "Database.export_vectors",  # to a server
-    "serving.has_model",
-    "serving.record_adapter",
 }
 
 
@@ -52,7 +43,7 @@ def test_the_example_runs(name, db, request):
     (example,) = doctest.DocTestFinder(recurse=False).find(
         PUBLIC[name],
         name,
-        globs={"dx": dx, "questions": questions, "serving": serving, "db": db, "Path": Path},
+        globs={"dx": dx, "questions": questions, "db": db, "Path": Path},
     )
     printed = []
 

@@ -41,7 +41,7 @@ def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_w
     first, again = deltadex(tmp_path, *index, "--json"), deltadex(tmp_path, *index)
     strict = deltadex(tmp_path, *index, "--strict")
     anonymous.setenv("HF_TOKEN", TOKEN)
-    planned = deltadex(tmp_path, *index, "--dry-run", "--json")
+    planned = deltadex(tmp_path, "plan", *index[1:3], "--json")
     granted = deltadex(tmp_path, *index, "--json")
 
     refused = {GATED: "gated", PRIVATE: "private-or-missing"}

@@ -12,6 +12,7 @@ from deltadex.errors import RequestError
 from deltadex.indexer.architecture.placing import MAX_EXPERTS
 from deltadex.questions.audit import show_audit
 from deltadex.questions.index import show_report
+from deltadex.questions.terminal.sections import show_answer
 
 GIZMO = "encoder.layer.{}.attention.self.gizmo.weight"
 METHODS = {
@@ -81,8 +82,8 @@ QUERY = "encoder.layer.0.attention.self.query.weight"
 
 def test_a_report_says_which_models_rest_on_part_of_their_matrices(family, tmp_path, capsys):
     report, audited = indexed(family, tmp_path, {QUERY, GIZMO.format(1)})
-    show_report(report)
-    show_audit(audited)
+    show_answer(show_report(report))
+    show_answer(show_audit(audited))
 
     first, *more = capsys.readouterr().out.splitlines()
     (row,) = report["partly_read"]

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.questions.cluster import show_clusters
+from deltadex.questions.terminal.sections import show_answer
 from deltadex.search.clusters import cluster_family
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
 from deltadex.search.trained_on import KeptData
@@ -27,7 +28,7 @@ def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
     kept = [make_data("acme", AXES[0])]
     with fill(tmp_path / "c.duckdb", kept=kept, apart=10.0) as catalog:
         report = cluster_family(catalog)
-    show_clusters(report)
+    show_answer(show_clusters(report))
 
     found = names_and_sources(report)
     near = {f"near-{n}" for n in range(6)}

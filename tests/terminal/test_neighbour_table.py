@@ -6,6 +6,7 @@ from deltadex.questions.explain import show_explanation
 from deltadex.questions.failures import show_failures
 from deltadex.questions.find_similar import show_neighbours
 from deltadex.questions.ls import show_models
+from deltadex.questions.terminal.sections import show_answer
 
 LABELLED = {
     "source": "labelled models of the family", "datasets": 5, "queries": 31, "verdict_from": 0.72
@@ -23,15 +24,17 @@ def neighbour(rank, verdict, *, z=2.0, fdr=0.5, dataset="imdb", probability=0.97
 
 
 def lines(capsys, neighbours, *, compared=30, calibration=LABELLED, suspects=()):
-    show_neighbours(
-        {
-            "query": {"model": "a-0", "dataset": "imdb", "base": "b"},
-            "recipe": "sketch",
-            "compared": compared,
-            "calibration": calibration,
-            "neighbours": neighbours,
-            "suspects": suspects,
-        }
+    show_answer(
+        show_neighbours(
+            {
+                "query": {"model": "a-0", "dataset": "imdb", "base": "b"},
+                "recipe": "sketch",
+                "compared": compared,
+                "calibration": calibration,
+                "neighbours": neighbours,
+                "suspects": suspects,
+            }
+        )
     )
     return capsys.readouterr().out.splitlines()
 
@@ -116,13 +119,15 @@ def test_failures_say_a_code_an_id_and_a_reason_once(capsys):
 
     shared = {"code": "no-update", "status": "no-update", "meaning": "equals the base's"}
     other = {"code": "truncated", "status": "failed", "meaning": "ends early"}
-    show_failures(
-        {
-            "failures": [
-                shared | {"models": [model("a/x", "klue/roberta-base", "equals the base's")]},
-                other | {"models": [model("a/y", "roberta-base", "w.safetensors: short")]},
-            ]
-        }
+    show_answer(
+        show_failures(
+            {
+                "failures": [
+                    shared | {"models": [model("a/x", "klue/roberta-base", "equals the base's")]},
+                    other | {"models": [model("a/y", "roberta-base", "w.safetensors: short")]},
+                ]
+            }
+        )
     )
 
     assert capsys.readouterr().out.splitlines() == [
@@ -160,13 +165,13 @@ def test_rates_are_percents(capsys, fdr, text):
 
 def test_an_explanation_is_of_the_cosine(capsys):
     share = {"contribution": 0.4, "share": 1.0}
-    show_explanation(
+    show_answer(show_explanation(
         {
             "query": "a-0", "model": "a-1", "similarity": 0.4, "by_role": [{"role": "q", **share}],
             "by_layer": [{"layer": "encoder.0", **share}],
             "by_block": [{"block": "input", **share}],
             "slots": [{"slot": "encoder.0.q", **share}], "only_query": [], "only_model": [],
         }
-    )  # fmt: skip
+    ))  # fmt: skip
 
     assert "a-1: cosine 0.400, carried by" in capsys.readouterr().out
