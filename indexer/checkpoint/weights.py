@@ -227,9 +227,12 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
         raise ModelError("missing-shard", f"{name}: {line}")
     with ExitStack() as opened:
         shards: dict[str, TensorFile] = {}
-        for file in names:
-            shards[file] = _open_file(files.source(file))
-            opened.callback(shards[file].close)
+        for number, file in enumerate(names):
+            shards[file] = part = _open_file(files.source(file))
+            opened.callback(part.close)
+            if isinstance(part, GgufFile) and part.settings.get("split.no", number) != number:
+                line = "its header counts it as another part of the model; fetch it again"
+                raise ModelError("missing-shard", f"{file}: {line}")
         checkpoint: Checkpoint = shards[names[0]]
         if index or len(names) > 1:
             weight_map = weight_map or {t: file for file in names for t in shards[file].tensors}

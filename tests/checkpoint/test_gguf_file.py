@@ -143,6 +143,13 @@ def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missin
     assert all(torch.equal(checkpoint.read(n), whole.read(n)) for n in whole.tensors)
     assert checkpoint.bytes_total == sum(part.stat().st_size for part in parts)
 
+    second = parts[1].read_bytes()
+    parts[1].write_bytes(parts[2].read_bytes())
+    with pytest.raises(ModelError, match=r"^missing-shard: model-Q8_0-00002.*another part"):
+        open_local(tmp_path / "one")
+    parts[1].write_bytes(second)
+    open_local(tmp_path / "one").close()
+
     parts[1].unlink()
     with pytest.raises(ModelError, match=r"^missing-shard: .*'model-Q8_0-00002-of-00003\.gguf'"):
         open_local(tmp_path / "one")
