@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from ..errors import BaseError, ModelError
+from ..records import PARTLY_READ
 from .architecture import (
     PlacedModel,
     Placement,
@@ -20,11 +21,13 @@ from .architecture import (
     sort_key,
     without_numbers,
 )
+from .architecture.placement import label
 from .base import BaseWeights
 from .checkpoint import FEW_BYTES, Checkpoint
 from .family import Member
 from .job import Job
 from .layer_map import LayerMap, describe_layers, find_layer_map
+from .untrusted_text import name_some
 from .weight_samples import layer_matrices, sample_matrices
 
 MAY_BE_MOVED = frozenset(
@@ -42,8 +45,8 @@ MAY_BE_MOVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MovedModel:
-    """A model in the places of its base; `note`: for its record, empty where each layer is where it
-    was."""
+    """A model in the places of its base; `note`: for its record, empty where each matrix is where
+    it was."""
 
     placed: PlacedModel
     note: str
@@ -60,7 +63,8 @@ def find_moved(member: Member, job: Job) -> MovedModel | None:
                 return None
             placed = _placed(found, member, checkpoint, base)
             placed = replace(placed, unread=_unread(found, placed, member, checkpoint, weights))
-            note = "" if found.is_identity and found.by_name else _note(found, placed, base)
+            is_in_place = found.is_identity and found.by_name
+            note = _lacking(placed, base) if is_in_place else _note(found, placed, base)
             return MovedModel(placed, note)
     except (ModelError, BaseError):
         return None
@@ -159,6 +163,15 @@ def _extra(shapes: Mapping[str, tuple[int, ...]], base: BaseWeights) -> Iterator
         beside[shape] -= 1
         if is_matrix(shape) and beside[shape] < 0:
             yield name
+
+
+def _lacking(placed: PlacedModel, base: PlacedModel) -> str:
+    """The note on matrices of layers in their place that the model's files do not hold."""
+    lost = [label(p) for p in base.placements if p.key not in placed.by_key]
+    if not lost:
+        return ""
+    n = len(base.placements)
+    return f"{PARTLY_READ}{n - len(lost)} of {n} layer matrices: it lacks {name_some(lost)}"
 
 
 def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:

@@ -168,9 +168,9 @@ class FindSimilar(Filters, Family):
     def check(self) -> None:
         """Raises `RequestError` where options do not belong together."""
         if self.across and _is_several(self.model):
-            raise RequestError(f"--across takes one MODEL, and {len(self.model)} are named")
+            raise RequestError(f"across bases one model is asked, and {len(self.model)} are named")
         if self.across and self.explain:
-            raise RequestError("--across takes no --explain: no slots carry a similarity")
+            raise RequestError("across bases no slots carry a similarity: leave explain out")
 
     def _across(self, db: Opened) -> AcrossTable:
         from ..search import find_across

@@ -16,7 +16,7 @@ import torch
 
 from ...errors import ModelError
 from ...records import Verification
-from ..untrusted_text import shown
+from ..untrusted_text import name_some, shown
 from .bin_file import BinFile
 from .dequantised import is_eight_bit
 from .files import (
@@ -85,7 +85,7 @@ _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
 """By `quant_method`; a reason shows no other value of it."""
 
 _GGUF = re.compile(
-    r"(?:[-_.]((?:i?q\d|b?f\d|mxfp\d)\w*))?(?:-00001-of-(\d{5}))?\.gguf$", re.IGNORECASE
+    r"(?:[-_.]((?:i?q\d_|b?f\d|mxfp\d)\w*))?(?:-00001-of-(\d{5}))?\.gguf$", re.IGNORECASE
 )
 """The form in its name, and of the first of several files their number."""
 
@@ -136,8 +136,16 @@ def _whole_gguf(names: Iterable[str]) -> dict[str, list[str]]:
 
 def with_most_bits(files: ModelFiles, chosen: str | None, names: Iterable[str]) -> str | None:
     """The weight file that was chosen by name, but of a GGUF file and the only one whose name tells
-    no form the one that has more bits by its header."""
-    unnamed = _whole_gguf(names).get("", [])
+    no form the one that has more bits by its header.
+
+    Raises:
+        ModelError: of the form that was chosen there are several GGUF files.
+    """
+    whole = _whole_gguf(names)
+    equal = next((some for some in whole.values() if chosen in some), [])
+    if len(equal) > 1:
+        raise ModelError("ambiguous-weights", f"{name_some(equal)}: several GGUF files of one form")
+    unnamed = whole.get("", [])
     if chosen is None or not chosen.endswith(".gguf") or len(unnamed) != 1 or chosen in unnamed:
         return chosen
     bits = {}
@@ -230,7 +238,7 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
         for number, file in enumerate(names):
             shards[file] = part = _open_file(files.source(file))
             opened.callback(part.close)
-            if isinstance(part, GgufFile) and part.settings.get("split.no", number) != number:
+            if isinstance(part, GgufFile) and not _is_part(part, number, len(names)):
                 line = "its header counts it as another part of the model; fetch it again"
                 raise ModelError("missing-shard", f"{file}: {line}")
         checkpoint: Checkpoint = shards[names[0]]
@@ -278,6 +286,12 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
     if name is None:
         raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS[:2])}")
     return open_weights(files, name)
+
+
+def _is_part(file: GgufFile, number: int, n_parts: int) -> bool:
+    """Whether a header counts the file as it is named; one that is no part may count none."""
+    counted = file.settings.get("split.count") or 1
+    return counted == n_parts and file.settings.get("split.no", number) == number
 
 
 class ShardedCheckpoint:

@@ -150,6 +150,12 @@ def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missin
     parts[1].write_bytes(second)
     open_local(tmp_path / "one").close()
 
+    alone = tmp_path / "three" / "model.gguf"
+    alone.parent.mkdir()
+    alone.write_bytes(parts[0].read_bytes())
+    with pytest.raises(ModelError, match=r"^missing-shard: model\.gguf: .*another part"):
+        open_local(alone.parent)
+
     parts[1].unlink()
     with pytest.raises(ModelError, match=r"^missing-shard: .*'model-Q8_0-00002-of-00003\.gguf'"):
         open_local(tmp_path / "one")
@@ -165,6 +171,17 @@ def test_of_two_files_the_one_with_more_bits_is_read(unnamed, tmp_path):
     file = open_local(tmp_path).tensors[name].file
 
     assert file == ("tuned.gguf" if unnamed == "F16" else "tuned-Q8_0.gguf")
+
+
+def test_files_of_one_form_are_ambiguous_and_a_name_that_is_no_form_tells_none(tmp_path):
+    tensors = make_model("llama").state_dict()
+    convert("llama", tensors, tmp_path / "one" / "a-q8.gguf")
+    open_local(tmp_path / "one").close()
+
+    convert("llama", tensors, tmp_path / "two" / "a-Q8_0.gguf")
+    convert("llama", tensors, tmp_path / "two" / "b-Q8_0.gguf")
+    with pytest.raises(ModelError, match=r"^ambiguous-weights: 'a-Q8_0.gguf', 'b-Q8_0.gguf'"):
+        open_local(tmp_path / "two")
 
 
 @pytest.mark.parametrize(("heads", "other"), [(8, "8 query"), (2, "2 query")])

@@ -41,6 +41,7 @@ def indexed(tmp_path_factory):
         "turned": in_order(tuned, (3, 1, 2, 0)),
         "doubled": in_order(tuned, (0, 1, 1, 2, 3)),
         "new-top": top,
+        "lacking": {n: t for n, t in tuned.items() if "layer.2.attention.self" not in n},
         "stranger": in_order(stranger, (0, 2, 3)),
     }
     for name, tensors in forms.items():
@@ -92,6 +93,17 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
             for row in _rows(catalog, model, "plain")
         )
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_matrices_that_a_model_lacks_are_named_in_what_rests_on_the_others(indexed):
+    catalog, _ = indexed
+
+    (note,) = notes(catalog, "lacking")
+
+    assert note == (
+        "rests on 21 of 24 layer matrices: it lacks 'encoder.2.q', 'encoder.2.k', 'encoder.2.v'"
+    )
+    assert catalog.model("lacking").record.partly_read == note
 
 
 def _rows(catalog, *models):
