@@ -21,7 +21,8 @@ def scores(n, purity, ci95=None, p_value=None, chance=0.25):
 
 def make_document(by_dataset, *, base="bert", recipe="sketch", way="normalised"):
     whole = scores(7, 0.875, [0.5, 1.0], 0.001)
-    return {"recipe": recipe, "recipe_id": recipe, "way": way, "exclude": None, "cost": {},
+    return {"recipe": recipe, "recipe_id": recipe, "way": way, "exclude": None,
+            "with_unlabelled": False, "cost": {},
             "base": base, **whole, "by_dataset": by_dataset}  # fmt: skip
 
 
