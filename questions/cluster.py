@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..options import option, record
 from ..results import Document, Section, Shown, Table, count, share
 from .face.opened import Family
-from .find_similar import _calibrated
+from .find_similar import calibrated_by
 from .terminal.command_line import asking
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _known_from(calibration: Document) -> str:
     """What the suggestions are known from, or what is missing."""
     if not calibration["datasets"]:
         return "no labelled model to name others after"
-    known = _calibrated(calibration["evidence"])
+    known = calibrated_by(calibration["evidence"])
     if calibration["precision"] is not None:
         return (
             f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "

@@ -10,7 +10,7 @@ from ..options import Question, option, record
 from ..records import Exclude
 from ..results import Document, Row, Section, Shown, count, share, size
 from .face.opened import ONLY_FAMILY
-from .find_similar import _show_suspects
+from .find_similar import show_suspects
 from .terminal.command_line import asking
 from .terminal.written import SavedTable
 
@@ -197,7 +197,7 @@ def _show_family(document: Document) -> Shown:
         for name, group in document["by_dataset"].items()
     ]
     yield Section.of(("dataset", "queries", "purity", "chance", "else taken for"), rows)
-    yield from _show_suspects(document["suspects"] or ())
+    yield from show_suspects(document["suspects"] or ())
     compared = document["labels_compared"]
     if document["suspects"] is not None and compared < document["labelled"]:
         yield f"{compared} of {document['labelled']} labels were compared with the distances"

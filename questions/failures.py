@@ -51,12 +51,12 @@ def show_failures(document: Document) -> Shown:
         yield f"{group['code']}{status}: {about}"
         for model in group["models"]:
             reason = "" if model["reason"] == group["meaning"] else model["reason"]
-            parts = [reason, f"names {model['base_raw']}" if _names_another_base(model) else ""]
+            parts = [reason, f"names {model['base_raw']}" if names_another_base(model) else ""]
             said = " · ".join(filter(None, parts))
             yield f"  {model['model']}" + f": {said}" * bool(said)
 
 
-def _names_another_base(model: Document) -> bool:
+def names_another_base(model: Document) -> bool:
     """Whether a model's files name its base by another name than the family's."""
     named = model.get("base_raw")
     return named is not None and named != model["base"] and named not in (model.get("reason") or "")

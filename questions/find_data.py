@@ -8,7 +8,7 @@ from ..options import argument, record
 from ..results import Document, Shown, Table
 from . import terminal
 from .face.opened import Family
-from .find_trained_on.find_trained_on import MEANING, _known_of_data
+from .find_trained_on.find_trained_on import MEANING, known_of_data
 from .terminal.command_line import asking
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class FindData(Family):
 def show_nearest_data(document: Document) -> Shown:
     """The kept data sets nearest to a model."""
     yield f"kept data nearest to {document['query']['model']}"
-    yield _known_of_data(document)
+    yield known_of_data(document)
     heads = ("rank", "data", *terminal.EVIDENCE_OF_DATA, "loss", "examples")
     yield terminal.evidence_table(heads, document["data"])
     yield f"It says at most: {document['meaning']}"

@@ -225,13 +225,13 @@ def show_neighbours(document: Document) -> Shown:
         return
     calibration = document["calibration"]
     is_small = calibration["source"] == terminal.NULL
-    yield _headline(neighbours, document["compared"], is_small=is_small)
-    known = _calibrated(calibration)
+    yield headline(neighbours, document["compared"], is_small=is_small)
+    known = calibrated_by(calibration)
     if not is_small:
         known += f", a verdict needs {calibration['verdict_from']:.2f}"
         known += _gap(neighbours, calibration)
     yield f"{known}; fdr: of all answers up to here"
-    yield from _show_suspects(document["suspects"])
+    yield from show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)
     heads = (*NeighbourTable.columns[1:], *(["source"] if is_joint else []))
     yield terminal.evidence_table(heads, neighbours)
@@ -239,7 +239,7 @@ def show_neighbours(document: Document) -> Shown:
         yield from show_explanation(explanation)
 
 
-def _calibrated(calibration: Document) -> str:
+def calibrated_by(calibration: Document) -> str:
     """What probabilities are known from."""
     match calibration["source"]:
         case "labelled models of the family":
@@ -263,7 +263,7 @@ def _gap(neighbours: Sequence[Document], calibration: Document) -> str:
     return f" or a clear gap below (z {', then '.join(f'{z:.1f}' for z in beside)})"
 
 
-def _show_suspects(suspects: Sequence[Document]) -> Shown:
+def show_suspects(suspects: Sequence[Document]) -> Shown:
     """Labels that contradict the distances."""
     for row in suspects:
         yield (
@@ -273,7 +273,7 @@ def _show_suspects(suspects: Sequence[Document]) -> Shown:
         )
 
 
-def _headline(neighbours: Sequence[Document], compared: int, *, is_small: bool) -> str:
+def headline(neighbours: Sequence[Document], compared: int, *, is_small: bool) -> str:
     """How many of the neighbours stand out, by verdict; or that the family is too small to tell.
 
     Where the last of them stands out and is not the last model that was compared, more may.

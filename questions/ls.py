@@ -14,14 +14,12 @@ from ..results import Document, Table, count
 from ..store import Filters
 from . import terminal
 from .face.opened import ONLY_FAMILY, require_labels
-from .failures import _names_another_base
+from .failures import names_another_base
 from .terminal.command_line import Common, Display, command_with, open_database
 
 if TYPE_CHECKING:
     from .face.opened import Opened
 
-
-MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
 
@@ -125,7 +123,7 @@ def _sorted(
 def show_models(
     document: Document,
     *,
-    columns: Sequence[str] = MODEL_COLUMNS,
+    columns: Sequence[str] = ModelTable.columns,
     wide: bool = False,
     counts_rest: bool = False,
 ) -> None:
@@ -136,7 +134,7 @@ def show_models(
     if counts_rest and (indexed := [m for m in models if m["status"] == "indexed"]):
         shown, rest = indexed, [model for model in models if model["status"] != "indexed"]
         columns = [column for column in columns if column not in ("status", "code")]
-    if counts_rest and any(m["kind"] == "adapter" and _names_another_base(m) for m in shown):
+    if counts_rest and any(m["kind"] == "adapter" and names_another_base(m) for m in shown):
         columns = [*columns, "base_raw"]
     labelled = [model | {"dataset": _marked_label(model)} for model in shown]
     terminal.show_rows(

@@ -11,7 +11,7 @@ from ..results import Document, Section, Shown, Table, count
 from ..store import Filters
 from .face.opened import ONLY_FAMILY, require_labels
 from .terminal.command_line import asking
-from .words import _listed_words
+from .words import listed_words
 
 if TYPE_CHECKING:
     from .face.opened import Opened
@@ -78,11 +78,11 @@ class Search(Filters, Question):
 
 def show_text_search(document: Document) -> Shown:
     """The models that match a text, and by which words."""
-    asked = _listed_words(document["asked"])
+    asked = listed_words(document["asked"])
     about = f"models by the words {asked}: " if asked else ""
     yield f"{about}{document['verdict']}"
     if document["unknown"] and document["families"]:
-        yield f"not asked, common or not known: {_listed_words(document['unknown'])}"
+        yield f"not asked, common or not known: {listed_words(document['unknown'])}"
     if document["neighbours"]:
         yield from _print_text_matches(document)
     for left in document["left_out"]:

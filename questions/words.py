@@ -264,10 +264,10 @@ def show_words(document: Document) -> Shown:
 
 def _print_words(rows: list[Document]) -> Shown:
     if rows:
-        yield _listed_words([row["word"] for row in rows])
+        yield listed_words([row["word"] for row in rows])
 
 
-def _listed_words(words: Sequence[str]) -> str:
+def listed_words(words: Sequence[str]) -> str:
     more = len(words) - WORDS_SHOWN
     tail = f" … and {more} more" if more > 0 else ""
     return ", ".join(words[:WORDS_SHOWN]) + tail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ...options import Place, argument, as_kind, option, record
-from ...results import Document, Shown, Table, count
+from ...results import Document, Shown, Table, count, names_of_bases
 from ...store import Filters
 from .. import terminal
 from ..face.opened import Track, find_family, require_labels
-from ..find_similar import _calibrated, _headline
+from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
 from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
 from .families import AskedFamilies, FamilyAnswer, joint_answer
@@ -32,6 +32,8 @@ MEANING = (
     "It is no proof that a model saw any one example."
 )
 """What an answer says at most; printed with every one of them."""
+
+FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 OF_WORDS = ("touched", "missing", "missing_by_chance")
 """Columns of a file's words beside a footprint."""
@@ -235,7 +237,7 @@ def show_trained_models(document: Document) -> Shown:
         yield from show_word_matches(document)
         return
     query, models, families = (document[key] for key in ("query", "neighbours", "families"))
-    names = terminal.names_of_several(document)
+    names = _names_of_several(document)
     if names:
         yield f"models of {len(names)} bases nearest to {query['texts']}"
         of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
@@ -245,13 +247,11 @@ def show_trained_models(document: Document) -> Shown:
             f"models of {query['base']} nearest to {query['texts']}: "
             f"gradient of {count(query['n_texts'], 'example')}, loss: {query['loss']}"
         )
-    yield from terminal.say_of_bases(names, [(row["base"], row["reading"]) for row in families])
+    yield from _of_bases(names, [(row["base"], row["reading"]) for row in families])
     if models:
         is_small = all(row["calibration"]["source"] == terminal.NULL for row in families)
-        yield _headline(models, document["compared"], is_small=is_small)
-        yield from terminal.say_of_bases(
-            names, [(row["base"], _known_of_data(row)) for row in families]
-        )
+        yield headline(models, document["compared"], is_small=is_small)
+        yield from _of_bases(names, [(row["base"], known_of_data(row)) for row in families])
         if names:
             least = max(row["calibration"]["verdict_from"] for row in families)
             yield f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}"
@@ -263,9 +263,7 @@ def show_trained_models(document: Document) -> Shown:
         has_words = any(model.get("touched") is not None for model in models)
         of_words = ("touched", "missing") if has_words else ()
         heads = ("rank", "model", *terminal.EVIDENCE_OF_DATA, *of_words, "dataset", "author")
-        yield terminal.evidence_table(
-            terminal.with_base(heads, names), terminal.renamed(models, names)
-        )
+        yield terminal.evidence_table(_with_base(heads, names), terminal.renamed(models, names))
         if document["comparison"]:
             yield from _show_comparison(document, names)
     else:
@@ -275,11 +273,32 @@ def show_trained_models(document: Document) -> Shown:
         yield f"It says at most: {document['meaning']}"
 
 
-def _known_of_data(family: Document) -> str:
+def _names_of_several(document: Document) -> dict[str, str]:
+    """Of the bases of a document, where several were asked."""
+    names = names_of_bases([row["base"] for row in document["families"]])
+    return names if len(names) > 1 else {}
+
+
+def _of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> Shown:
+    """A sentence once, with the bases that it is of where others have another."""
+    bases: dict[str, list[str]] = {}
+    for base, sentence in sentences:
+        bases.setdefault(sentence, []).append(names.get(base, base))
+    for sentence, those in bases.items():
+        yield sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"
+
+
+def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The columns of a table of models, with their bases where these are several."""
+    place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
+    return [*heads[:place], *(["base"] if names else []), *heads[place:]]
+
+
+def known_of_data(family: Document) -> str:
     """What the probabilities of a family are known from, and by what else it is normalised."""
     calibration, n_others = family["calibration"], family.get("references")
     is_known = calibration["source"] == "families like it"
-    known = terminal.FROM_DATA if is_known else _calibrated(calibration)
+    known = FROM_DATA if is_known else calibrated_by(calibration)
     return known + f"; models normalised by {n_others} gradients of other data" * bool(n_others)
 
 
@@ -290,11 +309,11 @@ def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
     tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
     if names:
         yield files
-        yield from terminal.say_of_bases(names, tested)
+        yield from _of_bases(names, tested)
     else:
         yield f"{files}: {tested[0][1]}"
     yield from comparison["left_out"]
-    heads = terminal.with_base(("model", "verdict", "effect", "95 %", "p"), names)
+    heads = _with_base(("model", "verdict", "effect", "95 %", "p"), names)
     yield terminal.evidence_table(heads, terminal.renamed(comparison["models"], names))
 
 

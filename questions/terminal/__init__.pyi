@@ -1,14 +1,10 @@
 from .console import screen as screen
 from .evidence import EVIDENCE_OF_DATA as EVIDENCE_OF_DATA
-from .evidence import FROM_DATA as FROM_DATA
 from .evidence import NULL as NULL
 from .evidence import evidence_table as evidence_table
-from .evidence import names_of_several as names_of_several
 from .evidence import renamed as renamed
-from .evidence import say_of_bases as say_of_bases
 from .evidence import show_left_out as show_left_out
 from .evidence import stands_out as stands_out
-from .evidence import with_base as with_base
 from .progress import RunProgress as RunProgress
 from .saying import percent as percent
 from .saying import say as say

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from ...results import Document, Section, Shown, names_of_bases, share
+from ...results import Document, Section, Shown, share
 from .saying import percent
 
 EVIDENCE_OF_DATA = ("verdict", "probability", "z", "±", "fdr", "cosine")
@@ -16,8 +16,6 @@ NULL = "the null alone"
 
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
-
-FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
 
 def evidence_table(heads: Sequence[str], rows: Iterable[Document]) -> Section:
@@ -67,32 +65,11 @@ def stands_out(neighbour: Document) -> bool:
     return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
 
 
-def names_of_several(document: Document) -> dict[str, str]:
-    """Of the bases of a document, where several were asked."""
-    names = names_of_bases([row["base"] for row in document["families"]])
-    return names if len(names) > 1 else {}
-
-
 def renamed(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
     return [{**row, "base": names[row["base"]]} if names else row for row in rows]
-
-
-def say_of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) -> Shown:
-    """A sentence once, with the bases that it is of where others have another."""
-    bases: dict[str, list[str]] = {}
-    for base, sentence in sentences:
-        bases.setdefault(sentence, []).append(names.get(base, base))
-    for sentence, those in bases.items():
-        yield sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"
 
 
 def show_left_out(document: Document) -> Shown:
     for row in document["left_out"]:
         reason = row["reason"].removeprefix(f"{row['base']}: ")
         yield f"not asked: {row['base']}  {reason}"
-
-
-def with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """The columns of a table of models, with their bases where these are several."""
-    place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
-    return [*heads[:place], *(["base"] if names else []), *heads[place:]]
