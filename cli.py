@@ -20,7 +20,7 @@ from . import __version__
 from .errors import DeltadexError, RequestError
 from .questions.terminal.command_line import EXIT_NOTHING_DONE, KEPT
 from .questions.terminal.commands import COMMANDS
-from .questions.terminal.text import plain, write_every_character, write_no_more
+from .questions.terminal.text import open_streams, plain, write_every_character, write_no_more
 from .results import size
 
 EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
@@ -91,14 +91,19 @@ class Boundary(click.Group):
     is_own_process = False
 
     def main(self, *args: Any, **settings: Any) -> Any:
+        self.is_own_process = not args and not settings
+        if self.is_own_process:
+            open_streams()
         write_every_character()
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.update(SLEEP | os.environ)
-        self.is_own_process = not args and not settings
         if self.is_own_process and (limit := _memory_limit()) is not None:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each has 32 MiB
             _watch(super().main, limit)
-        return super().main(*args, **settings)
+        try:
+            return super().main(*args, **settings)
+        except OSError as err:  # of what click writes before a command: help, the version
+            _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, self.commands))
@@ -224,6 +229,7 @@ def _in_words(err: Exception) -> str:
 def _stop(line: str, code: int) -> NoReturn:
     try:
         click.echo(plain(line), err=True)
+        sys.stdout.flush()
     except OSError:
         write_no_more()
     sys.exit(code)

@@ -633,18 +633,25 @@ class LabelledCohort:
     ) -> None:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
         self.rescore = rescore if len(rows) <= RESCORED else None
-        self._last: tuple[tuple[str | None, ...], Calibration] | None = None
-        self._suspects: tuple[list[Label | None], list[Suspect]] = ([], [])
+        self._last: tuple[Sequence[str | None], Calibration] | None = None
+        self._suspects: tuple[Sequence[Label | None], list[Suspect]] = ([], [])
+        self._read: tuple[str, Sequence[Label | None]] = ("", [])
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now, without those that names of models gave; computed again where
         one of them changed."""
-        labels, last = view.labels_at(self.rows.tolist()), self._last
-        stated = (labels[row].stated if row in labels else None for row in self.rows.tolist())
-        names = tuple(stated)
+        last, names = self._last, [one.stated if one else None for one in self._labels(view)]
         if last is None or last[0] != names or last[1].models != len(view):
             last = self._last = names, self.calibrate(names, len(view))
         return last[1]
+
+    def _labels(self, view: FamilyView) -> Sequence[Label | None]:
+        """Of the cohort's models, as of now; read again once the catalog has changed."""
+        read = self._read
+        if read[0] != view.changes or not view.is_current:
+            labels, rows = view.labels_at(self.rows.tolist()), self.rows.tolist()
+            read = self._read = view.changes, [labels.get(row) for row in rows]
+        return read[1]
 
     def calibrate(self, names: Sequence[str | None], n_family: int) -> Calibration:
         """By the labels of the cohort's models."""
@@ -653,8 +660,7 @@ class LabelledCohort:
 
     def suspects(self, view: FamilyView) -> list[Suspect]:
         """Of the cohort, by row: models whose labels contradict their distances to other runs."""
-        labels = view.labels_at(self.rows.tolist())
-        known = [labels.get(row) for row in self.rows.tolist()]
+        known = self._labels(view)
         if self._suspects[0] == known:
             return self._suspects[1]
         may_answer = self.are_strangers & other_runs([one.run if one else None for one in known])

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
+from typing import Generic, TypeVar
 
 import numpy as np
 import xxhash
@@ -79,10 +80,12 @@ NORMAL_LOWER = 0.158655
 HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
+Thing = TypeVar("Thing")
+
 ReadWords = Callable[[Sequence[Footprint | None]], WordRows]
 
-HELD_TRAITS = 4_000
-"""Models whose comparison with the cohort is held for later searches; 18 KB each."""
+HELD_MODELS = 4_000
+"""Models of which is held what later searches need: 18 KB each of comparison with the cohort."""
 
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are in a file for other processes."""
@@ -463,6 +466,27 @@ class Scored:
         return np.concatenate([self.traits.numbers, self.seen.numbers], axis=1)
 
 
+class Held(Generic[Thing]):
+    """What was made of the latest models, by row; threads share it."""
+
+    def __init__(self) -> None:
+        self._by_row: dict[int, Thing] = {}
+
+    def each(self, rows: Rows, make: Callable[[Rows], Iterable[Thing]]) -> list[Thing]:
+        """That of every row; `make` gives it of those at some places which are not held."""
+        listed, held = rows.tolist(), self._by_row
+        found = {row: one for row in listed if (one := held.get(row)) is not None}
+        new = np.array([place for place, row in enumerate(listed) if row not in found], np.int64)
+        if len(new):
+            made = dict(zip(rows[new].tolist(), make(new), strict=True))
+            found |= made
+            held.update(made)
+            if len(held) > HELD_MODELS:
+                for row in list(held)[: HELD_MODELS // 2]:
+                    held.pop(row, None)
+        return [found[row] for row in listed]
+
+
 class FamilyScores:
     """What the scores of a family's pairs are normalised with: its `cohort` of strangers, by
     rows."""
@@ -481,9 +505,11 @@ class FamilyScores:
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         self._cohort_kinds = cohort.of_models[cohort.rows]
-        self._held: dict[int, tuple[np.ndarray, Sequence[ScoredWords]]] = {}
+        self._traits_held: Held[Float64[np.ndarray, " numbers"]] = Held()
+        self._words_held: Held[Sequence[ScoredWords]] = Held()
         self._readers = readers
         self._file: TraitFile | None = None
+        self._are_read = np.zeros(0, np.bool_)
         self._recipe = recipe
         self._features = read(self.cohort)
         self._cohort_blocks = _blocks_of(self._features)
@@ -520,6 +546,7 @@ class FamilyScores:
         )
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
             family._file = view.trait_file(family._digest(view), family.strangers.numbers.shape[1])
+            family._are_read = np.zeros(len(view), np.bool_)
         return family
 
     def _digest(self, view: FamilyView) -> bytes:
@@ -570,26 +597,29 @@ class FamilyScores:
         places = self._places(listed)
         if (places >= 0).all():
             return replace(self.strangers.take(places), features=sketches)
-        if len(listed) > HELD_TRAITS:
-            kinds = [view.kinds[row] for row in listed]
-            words = self._words_of(view, rows)
-            return replace(self.prepare(sketches, kinds, listed), words=words)
-        # a new dictionary where it changes, as other threads read the one there is
-        held = self._held
-        if len(new := np.array([i for i, row in enumerate(listed) if row not in held], np.int64)):
-            fresh = self._fresh(view, rows[new], sketches.take(new))
-            own = self._words_of(view, rows[new])
-            each = [[some.take(np.array([i])) for some in own] for i in range(len(new))]
-            pairs = zip(fresh, each, strict=True)
-            held = {**held, **dict(zip(rows[new].tolist(), pairs, strict=True))}
-            kept = list(held.items())[-HELD_TRAITS // 2 :]
-            self._held = dict(kept) if len(held) > HELD_TRAITS else held
-        known, words_of = zip(*[held[row] for row in listed], strict=True)
-        numbers, n_traits = np.stack(known), self._traits.numbers.shape[1]
-        traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, self._traits.n_cohort)
-        seen = Seen(numbers[:, n_traits:], self._traits.n_cohort)
-        joined = [ScoredWords.joined(some) for some in zip(*words_of, strict=True)]
-        return Scored(sketches, traits, seen, joined)
+        if len(listed) > HELD_MODELS:
+            return replace(self._prepared(view, rows, sketches), words=self._words_of(view, rows))
+        numbers = self._numbers(view, rows, sketches)
+        n_traits, n_cohort = self._traits.numbers.shape[1], self._traits.n_cohort
+        traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, n_cohort)
+        words: Iterator[Sequence[ScoredWords]] = iter(())
+        if self._words:
+            each = self._words_held.each(rows, lambda new: _each(self._words_of(view, rows[new])))
+            words = zip(*each, strict=True)
+        joined = [ScoredWords.joined(some) for some in words]
+        return Scored(sketches, traits, Seen(numbers[:, n_traits:], n_cohort), joined)
+
+    def _numbers(
+        self, view: FamilyView, rows: Rows, sketches: SketchMatrix
+    ) -> Float64[np.ndarray, "rows numbers"]:
+        """The traits of some stored models: of a small family they are held, of another read."""
+        if self._file is not None:
+            return self._from_file(self._file, view, rows, sketches)
+        return np.stack(
+            self._traits_held.each(
+                rows, lambda new: self._prepared(view, rows[new], sketches.take(new)).numbers
+            )
+        )
 
     def _words_of(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
         """The words of some stored models, of each sort."""
@@ -601,30 +631,44 @@ class FamilyScores:
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
-        lacking = self._file.lacking(view.keys) if self._file is not None else self.cohort[:0]
+        if (file := self._file) is None:
+            return
+        lacking = file.lacking(view.keys)
         for start in range(0, len(lacking), TRAITS_AT_ONCE):
             if not goes_on():
                 return
             rows = lacking[start : start + TRAITS_AT_ONCE]
-            self._fresh(view, rows, view.sketches(view.keys[rows]))
+            self._from_file(file, view, rows, view.sketches(view.keys[rows]))
 
-    def _fresh(
-        self, view: FamilyView, rows: Rows, sketches: SketchMatrix
-    ) -> Float64[np.ndarray, "rows numbers"]:
-        """The traits of some models that are not in memory: read, or computed and written."""
+    def _prepared(self, view: FamilyView, rows: Rows, sketches: SketchMatrix) -> Scored:
         listed = rows.tolist()
-        if self._file is None:
-            kinds = [view.kinds[row] for row in listed]
-            return self.prepare(sketches, kinds, listed).numbers
-        keys, checksums = view.keys[rows], _checksums(sketches)
-        is_known, numbers = self._file.read(keys, checksums)
+        return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
+
+    def _from_file(
+        self, file: TraitFile, view: FamilyView, rows: Rows, sketches: SketchMatrix
+    ) -> Float64[np.ndarray, "rows numbers"]:
+        """The traits of some models: read, or computed and written. Rows of the file are compared
+        with the sketches that they are of when they are first read."""
+        keys = view.keys[rows]
+        if self._are_read[rows].all():
+            is_known, numbers = file.read(keys)
+            if is_known.all():
+                return numbers
+        checksums = _checksums(sketches)
+        is_known, numbers = file.read(keys, checksums)
+        self._are_read[rows[is_known]] = True
         if is_known.all():
             return numbers
         new = np.flatnonzero(~is_known)
-        added = rows[new].tolist()
-        kinds = [view.kinds[row] for row in added]
-        computed = self.prepare(sketches.take(new), kinds, added).numbers
-        self._file.append(keys[new], checksums[new], computed)
+
+        def compute(places: Rows) -> Float64[np.ndarray, "rows numbers"]:
+            some = new[places]
+            made = self._prepared(view, rows[some], sketches.take(some)).numbers
+            file.append(keys[some], checksums[some], made)
+            return made
+
+        # held too, as the file may be full, or another's
+        computed = np.stack(self._traits_held.each(rows[new], compute))
         every = np.empty((len(rows), computed.shape[1]))
         every[is_known], every[new] = numbers, computed
         return every
@@ -880,6 +924,12 @@ def lengths_without(
 ) -> Float64[np.ndarray, " models"]:
     """Of models less a mean, by their squares, their products with the mean, and its square."""
     return np.asarray(np.sqrt(np.maximum(squares - 2 * toward + mean, np.finfo(np.float32).eps)))
+
+
+def _each(words: Sequence[ScoredWords]) -> Iterator[Sequence[ScoredWords]]:
+    """Words of every sort, model by model."""
+    for place in range(len(words[0].numbers)):
+        yield [some.take(np.array([place])) for some in words]
 
 
 def _checksums(sketches: SketchMatrix) -> UInt64[np.ndarray, " models"]:

@@ -10,8 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from math import fsum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -139,6 +138,10 @@ class Near:
     run: str | None
     base: str
 
+    def to_json(self) -> dict[str, Any]:
+        # not `asdict`, which copies every value deeply
+        return {column.name: getattr(self, column.name) for column in fields(self)}
+
     @classmethod
     def of(
         cls: type[AnyNear], model: str, label: Label, z: float, cosine: float, **more: Any
@@ -212,7 +215,7 @@ class Neighbours:
             "compared": self.compared,
             "attached": list(self.attached),
             "calibration": self.calibration.to_json(),
-            "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
+            "neighbours": [neighbour.to_json() for neighbour in self.neighbours],
             "suspects": list(self.suspects),
         }
 
@@ -297,14 +300,15 @@ def find_similar_each(
                 ready[place] = view, replace(resolved, near=np.unique(rows))
         return ready
 
-    for place, one in enumerate(catalog.look(prepare)):
-        if isinstance(one, RequestError):
-            yield place, one
-            continue
-        try:
-            yield place, catalog.look(partial(nearest, *one, k=k, filters=filters))
-        except RequestError as err:
-            yield place, err
+    with catalog.snapshot():
+        for place, one in enumerate(prepare()):
+            if isinstance(one, RequestError):
+                yield place, one
+                continue
+            try:
+                yield place, nearest(*one, k=k, filters=filters)
+            except RequestError as err:
+                yield place, err
 
 
 def resolve(

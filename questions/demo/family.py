@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +26,7 @@ from transformers.utils import logging
 from ...arrays import Int64
 from ..eval import show_evaluation
 from ..face.database import open as open_catalog
+from ..face.worker import Worker
 from ..find_similar import show_neighbours
 from ..index import show_report
 from ..lineage.screen import show_lineage
@@ -43,6 +49,12 @@ MAX_LENGTH, N_TEXTS = 65, 1500
 FULL_RUNS, ADAPTER_RUNS = 3, 2
 
 BASE_STEPS, TUNING_STEPS, BATCH = 600, 80, 32
+
+MOST_AT_ONCE = 4
+"""Models that are trained side by side."""
+
+LONGEST_S = 600.0
+"""Of training a model, on a busy machine."""
 
 LINE_STEPS = 100
 """Steps of the base between two lines on them."""
@@ -203,7 +215,26 @@ def _step(loss: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Opt
     optimizer.step()
 
 
-def train_family(folder: Path) -> Iterator[str]:
+@contextmanager
+def trainers() -> Iterator[Sequence[Worker]]:
+    """Processes that train, each with one thread: of matrices so small several threads wait for
+    each other longer than they work. They load torch and transformers meanwhile."""
+    n = min(MOST_AT_ONCE, os.cpu_count() or 1)
+    workers = [Worker(f"trainer {number}", load=_with_one_thread) for number in range(n)]
+    try:
+        for worker in workers:
+            worker.warm()
+        yield workers
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _with_one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def train_family(folder: Path, workers: Sequence[Worker]) -> Iterator[str]:
     """Train `folder/base`, then `folder/models/*` with `folder/models/labels.csv`.
 
     Yields a line on each model. Those that are there already are not trained again, so that an
@@ -221,10 +252,31 @@ def train_family(folder: Path) -> Iterator[str]:
     with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         labels = [(name, task.name) for name, (task, _) in plan.items()]
         csv.writer(file).writerows([("model", "dataset"), *labels])
-    for done, (name, (task, run)) in enumerate(plan.items(), start=1):
-        if not is_saved(models / name):
-            accuracy = fine_tune(base, models / name, task, seed=done, lora=run >= FULL_RUNS)
+    idle: SimpleQueue[Worker] = SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def train(name: str, seed: int, task: Task, run: int) -> float:
+        worker = idle.get()
+        try:
+            tune = partial(fine_tune, seed=seed, lora=run >= FULL_RUNS)
+            return worker.run(tune, base, models / name, task, seconds=LONGEST_S)
+        finally:
+            idle.put(worker)
+
+    threads = ThreadPoolExecutor(len(workers))
+    try:
+        training = {
+            threads.submit(train, name, seed, task, run): name
+            for seed, (name, (task, run)) in enumerate(plan.items(), start=1)
+            if not is_saved(models / name)
+        }
+        n_saved = len(plan) - len(training)
+        for done, future in enumerate(as_completed(training), start=n_saved + 1):
+            name, accuracy = training[future], future.result()
             yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def is_saved(folder: Path) -> bool:
@@ -297,11 +349,13 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
     """Read words of models of texts; then train a family in `folder`, index it into `db`, score two
     recipes, map it, draw its tree."""
     document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
-    document |= read_words(folder, screen)
-    screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
+    torch.set_num_threads(1)
     models, target = folder / "models", folder / "map.html"
-    for line in chain(train_family(folder), derive_models(models, all_tasks())):
-        screen.line(line)
+    with trainers() as workers:
+        document |= read_words(folder, screen)
+        screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
+        for line in chain(train_family(folder, workers), derive_models(models, all_tasks())):
+            screen.line(line)
     with open_catalog(db) as family:
         screen.heading("Indexing them by what changed in their weights")
         report = family.index(

@@ -71,22 +71,25 @@ def similar_each(
     """
     from ...search import find_similar_each
 
-    places, queries = [], []
-    for place, model in enumerate(models):
-        try:
-            queries.append(exact_query(db, model, asked.base))
-            places.append(place)
-        except RequestError as err:
-            yield place, err
-    each = find_similar_each(db._catalog, queries, k=asked.k, filters=asked, recipe=asked.recipe)
-    for number, found in each:
-        if isinstance(found, RequestError):
-            yield places[number], found
-        elif found.neighbours:
-            yield places[number], NeighbourTable(found.to_json())
-        else:
-            one = replace(asked, model=queries[number], base=None, attached=False)
-            yield places[number], one.answer(db)
+    with db._catalog.snapshot():
+        places, queries = [], []
+        for place, model in enumerate(models):
+            try:
+                queries.append(exact_query(db, model, asked.base))
+                places.append(place)
+            except RequestError as err:
+                yield place, err
+        each = find_similar_each(
+            db._catalog, queries, k=asked.k, filters=asked, recipe=asked.recipe
+        )
+        for number, found in each:
+            if isinstance(found, RequestError):
+                yield places[number], found
+            elif found.neighbours:
+                yield places[number], NeighbourTable(found.to_json())
+            else:
+                one = replace(asked, model=queries[number], base=None, attached=False)
+                yield places[number], one.answer(db)
 
 
 def exact_model(db: Database, model: str, base: str | None = None) -> Row:

@@ -71,6 +71,20 @@ def _is_obeyed(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
+def open_streams() -> None:
+    """Open what the caller closed (`>&-`): no file of a catalog may get the number of a stream. An
+    answer that goes to stdout is an error then, as on a full disk; stderr is dropped."""
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # takes the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def write_every_character() -> None:
     """Let both streams write a character that their encoding lacks as JSON has it (`\\u2026`)."""
     codecs.register_error("escaped", _escaped)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -68,15 +69,17 @@ def test_the_interpreter_says_nothing_either(family, unread):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_full_disk_for_the_output_is_said(family, tmp_path):
-    with open("/dev/full", "w") as out, (tmp_path / "err").open("w") as err:
-        code = run("ls", "--db", family / "c.duckdb", out=out, err=err)
-        os.dup2(err.fileno(), out.fileno())
+@pytest.mark.parametrize("arguments", ["ls", "--version", "ls --help"])
+@pytest.mark.parametrize("place", [">/dev/full", ">&-"])
+def test_an_output_that_cannot_be_written_is_said(family, arguments, place):
+    command = f"{shlex.quote(sys.executable)} -m deltadex {arguments} {place}"
+    environment = os.environ | {"DELTADEX_DB": str(family / "c.duckdb")}
 
-    assert code == 3
-    assert (tmp_path / "err").read_text().startswith("Error: ")
-    assert "No space left on device" in (tmp_path / "err").read_text()
-    assert "defect" not in (tmp_path / "err").read_text()
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, env=environment)
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("Error: the system refuses to read or write: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
