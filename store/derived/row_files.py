@@ -702,15 +702,13 @@ class TraitFile:
         checksums: UInt64[np.ndarray, " keys"] | None = None,
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
         """Which of some models, with sketches of these checksums, have a row, and these rows; None
-        where these rows were right before."""
+        where these rows were found before."""
         rows = self._refreshed()
         places = rows.places(keys)
         found = places >= 0
         if checksums is not None:
             found[found] = rows.entries["source"][places[found]] == checksums[found]
         numbers: Float64[np.ndarray, "found numbers"] = rows.arrays[".traits"][places[found]]
-        if checksums is None:
-            return found, numbers
         is_right = rows.is_right(places[found], ".traits", numbers)
         found[found] = is_right
         return found, numbers[is_right]
