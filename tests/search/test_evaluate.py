@@ -42,14 +42,6 @@ def test_only_indexed_models_of_each_family_count(catalog):
     assert {name: group["purity"] for name, group in other["by_dataset"].items()} == {"c": 1.0}
 
 
-def test_one_base_and_one_recipe_can_be_asked_for(catalog):
-    found = evaluate(catalog, base="base", recipe="mean-factors")
-
-    assert (found["recipe"], found["recipe_id"]) == ("mean-factors", PLAIN.id)
-    counts = ("models", "labelled", "singletons", "micro")
-    assert [found[name] for name in counts] == [4, 3, 1, 1.0]
-
-
 def test_a_stored_and_a_fresh_query_explain_alike(catalog):
     model = make_indexed("new", [0, 1, 0, 0])
     (fingerprint,) = model.fingerprints

@@ -4,7 +4,6 @@ from families import make_family, unit_rows
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
-from deltadex.search import evaluation
 from deltadex.search.evaluation import evaluate_families
 
 
@@ -89,29 +88,6 @@ def test_below_five_datasets_it_is_too_few_to_tell():
     assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
     assert (len(enough["ci95"]), enough["ci95_reason"]) == (2, None)
     assert few["by_dataset"]["a"].keys() == {*("n", "purity", "chance", "ci95", "p_value", "note")}
-
-
-def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
-    rng = np.random.default_rng(0)
-    family = make_family(rng.normal(size=(50, 4)), [f"d{i % 6}" for i in range(48)] + ["x", None])
-    assert evaluate(family)["sampled_queries"] is None
-
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 49)
-    monkeypatch.setattr(evaluation, "SAMPLE", 10)
-    found = evaluate(family)
-
-    assert (found["queries"], found["sampled_queries"]) == (10, 10)
-    assert (found["labelled"], found["singletons"], found["dropped"]) == (49, 1, 0)
-    assert sum(group["n"] for group in found["by_dataset"].values()) == 10
-    assert found["p_value"] is not None
-    assert found["silhouette"] is None
-
-
-def test_a_family_of_one_dataset_has_no_lift_and_no_silhouette():
-    found = evaluate(make_family(np.eye(3), ["a", "a", "a"]))
-
-    assert (found["micro"], found["chance"], found["lift"]) == (1.0, 1.0, None)
-    assert found["silhouette"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 from catalogs import AXES, DIM, fill, make_data
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from deltadex.questions.cluster import show_clusters
 from deltadex.questions.terminal.sections import show_answer
@@ -61,24 +59,6 @@ def test_labelled_models_come_first_where_their_rate_is_no_higher():
     assert offers.names == ("a", "b", "d0", "d")
     assert offers.from_data.tolist() == [False, False, True, False]
     assert offers.rates.tolist() == pytest.approx([0.0, 2 * own[1], 2 * own[2], 0.6])
-
-
-def test_the_nearest_set_names_a_model_as_often_wrong_as_its_probability_says():
-    rates = kept_rates(
-        kept_of([[9.0, 3.0, 5.0], [1.0, 4.0, 2.0]], [[0.9, 0.5, np.nan], [0.2, 0.6, 0.1]])
-    )
-
-    assert rates == pytest.approx([0.1, 0.4, 1.0])
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 10_000), more=st.floats(0.1, 5))
-def test_more_evidence_is_never_less_certain(seed, more):
-    z = np.random.default_rng(seed).laplace(size=(3, 20)) * 3
-    higher = z.copy()
-    higher[:, 4] += more
-
-    assert kept_rates(kept_of(higher))[4] <= kept_rates(kept_of(z))[4] + 1e-12
 
 
 @pytest.mark.parametrize(

@@ -65,17 +65,6 @@ def test_rounding_alone_touches_no_row(dtype):
     assert measure_rows([(base, base.to(dtype).float())]).kind == "frozen"
 
 
-def test_rows_of_zeros_are_no_rows():
-    base = base_rows()
-    base[1000:] = 0
-    rows, chosen = touched_rows(base, 0.1)
-    rows[1000:] = 0
-
-    found = measure_rows([(base, rows)])
-
-    assert set(found.rows.tolist()) == {row for row in chosen if row < 1000}
-
-
 def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
     base = base_rows()
     rows, _ = touched_rows(base, 1.0)

@@ -11,18 +11,13 @@ from sklearn.linear_model import LogisticRegression
 
 from deltadex.search.evidence import (
     FEWEST_MODELS,
-    LIKELY,
-    PERHAPS,
     Calibration,
     LabelledCohort,
     calibrate,
     codes_of_labels,
-    find_cases,
     fit_choices,
     null_rates,
     supports,
-    unlabelled_features,
-    verdict,
 )
 from deltadex.store import FamilyView, Label
 
@@ -46,22 +41,6 @@ def test_rates_of_the_null_are_those_of_benjamini_and_hochberg(z, more, rate):
     for place, own in enumerate(z):
         below = [n * p[k] / (k + 1) for k in range(len(z)) if z[k] <= own and k >= place]
         assert found[place] == pytest.approx(min(1.0, min(below)), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("is_copy", "probability", "bound", "words"),
-    [
-        (True, None, 0.0, "copy"),
-        (False, LIKELY, 0.0, "likely the same data"),
-        (False, PERHAPS, PERHAPS, "perhaps"),
-        (False, PERHAPS, PERHAPS + 0.01, NOTHING),
-        (False, PERHAPS - 0.01, 0.0, NOTHING),
-        (False, 0.99, 0.995, NOTHING),
-        (False, None, 0.0, NOTHING),
-    ],
-)
-def test_verdicts(is_copy, probability, bound, words):
-    assert verdict(is_copy, probability, bound) == words
 
 
 # a ranking
@@ -142,15 +121,6 @@ def weighted(values):
     return np.average(values, weights=[1.0, 0.2, 0.1][: len(values)])
 
 
-def test_a_row_without_a_label_is_judged_by_the_rows_that_follow():
-    z = np.array([8.0, 4.0, 2.0, 0.0])
-
-    features = unlabelled_features(z, 5.0, np.ones(4, bool))
-
-    assert features.tolist()[0] == [1.0, 8.0, 5.0, 6.0]
-    assert features[3] == pytest.approx([1.0, 0.0, 5.0, 0.0])
-
-
 # a family
 
 
@@ -222,23 +192,6 @@ def test_probabilities_are_those_that_are_found(height):
     assert np.mean(p) == pytest.approx(np.mean(right), abs=0.06)
     assert np.square(np.subtract(p, right)).mean() < 0.1
     assert np.mean(lone) >= 0.93
-
-
-def test_lone_queries_are_scored_in_the_family_without_their_siblings():
-    z, labels = make_family(24, 6, height=6.0)
-    codes, may = codes_of_labels(labels), ~np.eye(24, dtype=bool)
-    asked = []
-
-    def rescore(left_out):
-        asked.append({labels[place] for place in left_out})
-        without = np.where(np.isin(np.arange(24), left_out), np.nan, 3.0)
-        return np.tile(without, (len(left_out), 1))
-
-    cases = find_cases(z, codes, may, rescore)
-
-    assert asked == [{f"d{i}"} for i in range(6)]
-    assert set(cases.supports[cases.lone][:, 0]) == {3.0}
-    assert (cases.supports[~cases.lone][:, 0] > 3.0).all()
 
 
 class _View(FamilyView):

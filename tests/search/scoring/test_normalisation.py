@@ -126,25 +126,7 @@ def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
             assert found[i, j] == pytest.approx(expected)
 
 
-def test_a_profile_without_spread_correlates_with_nothing():
-    traits = make_traits(np.ones((4, 4)), ~np.eye(4, dtype=bool))
-
-    assert not profile_correlations(traits, traits).any()
-
-
 # weights and scales
-
-
-@given(seed=st.integers(0, 10_000))
-def test_plain_cosines_are_means_over_blocks(seed):
-    cosines, kinds = make_cosines(seed), halves(9, 4)
-    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
-
-    models = kinds, every_block(cosines)
-    found = plain(cosines, models, models, weights)
-
-    assert found[0, 8] == pytest.approx(weights[0, 1] @ cosines[:, 0, 8])
-    assert np.diag(found) == pytest.approx(1.0)
 
 
 def test_a_block_that_one_of_two_lacks_counts_in_no_pair():

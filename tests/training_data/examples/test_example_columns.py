@@ -93,9 +93,6 @@ def test_the_text_is_the_longest_natural_text_and_the_label_the_only_one(
     assert read(tmp_path, **columns) == (kind, {p: (c, "looks") for p, c in found.items()})
 
 
-LONG = "What did you like about the product when you used it for the first time at home?"
-
-
 @pytest.mark.parametrize(
     ("n_classes", "label"), [(77, "{}"), (500, "a long class name, of {}: ".ljust(60))]
 )
