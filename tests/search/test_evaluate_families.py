@@ -54,42 +54,6 @@ def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_sci
     assert found["silhouette"] == pytest.approx(silhouette, abs=1e-6)
 
 
-def test_several_families_have_numbers_of_their_own_and_none_together():
-    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
-    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")
-    none = make_family(np.eye(2), ["a", None], base="zero")
-
-    document = evaluate(one, two, none)
-    alone = evaluate(two)
-
-    measures = {"micro", "macro", "chance", "lift", "ci95", "p_value", "nn1", "map", "silhouette",
-                "by_dataset", "taken_for", "confusion"}  # fmt: skip
-    assert {document[key] for key in measures} == {None}
-    assert (document["base"], "by_base" in document["ci95_reason"]) == (None, True)
-    assert document["by_base"]["one"]["micro"] == 1.0
-    assert (alone["base"], alone["micro"]) == ("two", 0.0)
-    expected = {"n": 2, **{key: value for key, value in alone.items() if key in document}}
-    assert document["by_base"]["two"].items() <= expected.items()
-    assert measures <= document["by_base"]["two"].keys()
-    assert document["by_base"]["zero"] == {
-        **dict.fromkeys(document["by_base"]["one"]),
-        "n": 0, "models": 2, "labelled": 1, "unlabelled": 1, "datasets": 1, "queries": 0,
-        "singletons": 1, "dropped": 0, "ci95_reason": "no queries",
-    }  # fmt: skip
-
-
-def test_below_five_datasets_it_is_too_few_to_tell():
-    labels = [*"aabbccddee", "alone"]
-
-    few = evaluate(make_family(np.eye(9), [*labels[:8], "alone"]))
-    enough = evaluate(make_family(np.eye(11), labels))
-
-    assert few["ci95"] is None
-    assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
-    assert (len(enough["ci95"]), enough["ci95_reason"]) == (2, None)
-    assert few["by_dataset"]["a"].keys() == {*("n", "purity", "chance", "ci95", "p_value", "note")}
-
-
 @pytest.mark.parametrize(
     ("labels", "exclude", "message"),
     [

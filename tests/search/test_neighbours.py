@@ -12,7 +12,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
+from deltadex.search import FreshQuery, StoredQuery, explain_pair, find_similar, neighbours
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
 from deltadex.store import Filters
@@ -190,6 +190,15 @@ def test_a_recipe_without_sketches_compares_vectors(catalog):
 def test_what_cannot_be_answered_is_refused_by_name(catalog, query, options, error, message):
     with pytest.raises(error, match=message):
         find_similar(catalog, query, **({"k": 3} | options))
+
+
+def test_a_stored_and_a_fresh_query_explain_alike(catalog):
+    by_name = explain_pair(catalog, StoredQuery("b"), "c")
+    by_weights = explain_pair(catalog, fresh([1, 1, 0, 0]), "c")
+
+    assert by_name["similarity"] == pytest.approx(0.5**0.5, abs=OF_A_SKETCH)
+    assert by_name["slots"] == by_weights["slots"]
+    assert (by_name["query"], by_weights["query"]) == ("b", "./new")
 
 
 def test_a_fresh_query_of_no_family_or_of_another_recipe_is_refused(catalog):

@@ -18,7 +18,7 @@ from sketched import (
 
 from deltadex.search import labelled
 from deltadex.search.evidence import COPY_COSINE, verdict
-from deltadex.search.family_scores import COHORT, bounded
+from deltadex.search.family_scores import bounded
 from deltadex.search.labelled import PairSource
 from deltadex.store import sketch_codes, true_cosines
 
@@ -100,18 +100,6 @@ def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
 
     assert pairs.z[0].argmax() == 3
     assert np.isfinite(pairs.z).all()
-
-
-def test_a_large_family_is_measured_on_a_sample():
-    vectors = make_vectors(0, COHORT + 44, datasets=30)
-
-    family, pairs = score_vectors(vectors)
-
-    assert len(family.cohort) == COHORT
-    assert np.isfinite(pairs.z).all()
-    dataset = np.arange(len(vectors)) % 30
-    same = (dataset[:, None] == dataset) & ~np.eye(len(vectors), dtype=bool)
-    assert pairs.z[same].mean() > 2.5
 
 
 # coded sketches
