@@ -91,7 +91,7 @@ def find_across(
         if not families:
             reasons = [f"{row['base']} {row['reason']}" for row in left_out]
             raise RequestError(f"no other family to compare {view.base} with: {'; '.join(reasons)}")
-        ranked = ranked_across(found, k)
+        ranked = with_rates(sorted(found, key=_place)[:k])
         return {
             "query": {"model": resolved.model, "base": view.base, "dataset": resolved.dataset},
             "recipe": view.recipe.name,
@@ -293,13 +293,8 @@ class _Compared:
         ]
 
 
-def ranked_across(found: list[Near], k: int) -> list[Near]:
-    """The likeliest of all bases, those of unknown probability last, with rates of false
-    discoveries down to each."""
-
-    def key(model: Near) -> tuple[bool, float, str, str]:
-        known = model.probability
-        value = model.z if known is None else known
-        return known is None, -round(value, TIE_DECIMALS), model.base, model.model
-
-    return with_rates(sorted(found, key=key)[:k])
+def _place(model: Near) -> tuple[bool, float, str, str]:
+    """In the order of all bases: the likeliest first, those of unknown probability last."""
+    known = model.probability
+    value = model.z if known is None else known
+    return known is None, -round(value, TIE_DECIMALS), model.base, model.model

@@ -49,12 +49,11 @@ LISTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """A name for each unlabelled model, and its rate of false discoveries; `of_labels` are the
-    rates of labelled models' answers alone, `from_data` whether a kept data set gave the name."""
+    """A name for each unlabelled model, its rate of false discoveries, and whether a kept data set
+    gave the name."""
 
     names: tuple[str, ...]
     rates: Numbers = field(compare=False)
-    of_labels: Numbers = field(compare=False)
     from_data: Bool[np.ndarray, " models"] = field(compare=False)
 
 
@@ -63,14 +62,13 @@ def combine_answers(names: Sequence[str], rates: Numbers, kept: KeptData | None)
     sets'; of equal ones, that of labelled models."""
     if kept is None:
         nothing = np.zeros(len(names), dtype=np.bool_)
-        return Offers(names=tuple(names), rates=rates, of_labels=rates, from_data=nothing)
+        return Offers(names=tuple(names), rates=rates, from_data=nothing)
     of_data = kept_rates(kept)
     nearest = [kept.sets[place].name for place in kept.z.argmax(axis=0).tolist()]
     is_data = of_data < rates
     return Offers(
         names=tuple(np.where(is_data, np.array(nearest, object), np.array(names, object))),
         rates=np.minimum(LISTS * np.minimum(rates, of_data), 1.0),
-        of_labels=np.minimum(LISTS * rates, 1.0),
         from_data=is_data,
     )
 

@@ -8,7 +8,7 @@ from deltadex.search.evaluation import evaluate_families
 
 
 def evaluate(*families, **options):
-    return evaluate_families(families, recipe="r", recipe_id="r-1", **options)
+    return evaluate_families(families, **options)
 
 
 def test_the_numbers_of_a_small_family_worked_by_hand():

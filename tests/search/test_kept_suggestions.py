@@ -5,7 +5,7 @@ from catalogs import AXES, DIM, fill, make_data
 from deltadex.questions.cluster import show_clusters
 from deltadex.questions.terminal.sections import show_answer
 from deltadex.search.clusters import cluster_family
-from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
+from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
 from deltadex.search.trained_on import KeptData
 
 
@@ -47,18 +47,6 @@ def test_data_that_no_model_lies_along_names_none(tmp_path):
 
     assert report["suggestions"] == []
     assert report["abstained"] == 40
-
-
-def test_labelled_models_come_first_where_their_rate_is_no_higher():
-    kept = kept_of([[20.0, 20.0, 20.0, -1.0]])
-    own = kept_rates(kept)
-    rates = np.array([0.0, own[1], 0.3, 0.3])
-
-    offers = combine_answers(list("abcd"), rates, kept)
-
-    assert offers.names == ("a", "b", "d0", "d")
-    assert offers.from_data.tolist() == [False, False, True, False]
-    assert offers.rates.tolist() == pytest.approx([0.0, 2 * own[1], 2 * own[2], 0.6])
 
 
 @pytest.mark.parametrize(

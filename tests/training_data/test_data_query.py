@@ -108,20 +108,17 @@ def test_masks_depend_on_the_text_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "examples", "loss", "share", "message"),
+    ("name", "head", "examples", "loss", "message"),
     [
-        ("t5", "translated", make_examples(9), None, 1.0, "name the column of answers"),
-        ("bert", None, [Example(text="a", label="x")] * 9, "classification", 1.0, "every label is"),
-        ("bert", None, make_examples(9), "masked", 1.0, "no masked loss"),
-        ("llama", "next", make_examples(3), None, 1.0, "at least 8"),
-        ("llama", "next", make_examples(9), None, 0.1, "without --budget"),
+        ("t5", "translated", make_examples(9), None, "name the column of answers"),
+        ("bert", None, [Example(text="a", label="x")] * 9, "classification", "every label is"),
+        ("bert", None, make_examples(9), "masked", "no masked loss"),
+        ("llama", "next", make_examples(3), None, "at least 8"),
     ],
 )
-def test_what_is_missing_is_said(name, head, examples, loss, share, message):
-    recipe = make_recipe("sketch", None, (), share)
-
+def test_what_is_missing_is_said(name, head, examples, loss, message):
     with pytest.raises(RequestError, match=message):
-        fingerprint_data(tiny_task_model(name, head), examples, recipe, DataQueryOptions(loss=loss))
+        fingerprint_data(tiny_task_model(name, head), examples, RECIPE, DataQueryOptions(loss=loss))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ import json
 import pytest
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
-from worded_families import byte_pairs, halves, make_tied_decoder, texts_of, train, tune_encoder
+from worded_families import (
+    halves,
+    make_tied_decoder,
+    texts_of,
+    train,
+    tune_encoder,
+    word_pieces,
+)
 
 import deltadex as dx
 
@@ -120,11 +127,11 @@ def test_under_a_budget_the_share_that_was_read_is_said(worded):
 
 @pytest.mark.slow
 def test_a_tied_head_gives_tokens_that_are_sure(tmp_path):
-    tokenizer = byte_pairs()
+    tokenizer = word_pieces(1500)
     base = make_tied_decoder(tmp_path / "base", tokenizer)
     model = GPT2LMHeadModel.from_pretrained(base)
     texts, _ = halves("recipe-steps")
-    seen = train(model, tokenizer, texts, steps=40, rate=5e-4, lower=False)
+    seen = train(model, tokenizer, texts, steps=40, rate=5e-4)
     model.save_pretrained(tmp_path / "tied")
 
     with dx.open(None) as own:

@@ -128,15 +128,9 @@ def test_words_lists_what_the_update_answers_to_and_its_sentence_has_what_both_s
     answers = [row["word"] for row in document["answers_to"]]
 
     assert len(set(answers) & known) >= 7
+    first = ", ".join(told.show("bank-questions-a").to_json()["words"])
     assert document["sentence"].startswith("Trained on text with ")
-
-
-@pytest.mark.parametrize("model", ["bank-questions-a", "recipe-steps-b"])
-def test_show_has_the_words_that_words_names_first(told, model):
-    words = told.show(model).to_json()["words"]
-
-    assert len(words) == 6
-    assert f": {', '.join(words)}, …" in told.words(model).to_json()["sentence"]
+    assert f": {first}, …" in document["sentence"]
 
 
 def test_a_lineage_and_a_map_name_models_by_words_of_their_own_data(told):
