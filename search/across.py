@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ..arrays import Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
@@ -227,12 +227,6 @@ def _are_copies(one: Footprint, other: Footprint) -> bool:
     )
 
 
-def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:
-    """That models of two bases were trained on the same data, 0…1."""
-    constant, of_cosine, of_gap, of_tied = COEFFICIENTS
-    return sigmoid(constant + of_cosine * cosines + of_gap * gaps + of_tied * is_tied)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compared:
     """Models of another family, by rows of its view: how near each is to the query over so many
@@ -257,14 +251,15 @@ class _Compared:
         }
 
     def _probabilities(self, places: Rows) -> list[float] | list[None]:
+        """That some of the models were trained on the query's data, 0…1."""
         if self.gaps is None:
             return [None] * len(places)
         own = [*self.view.footprints(self.view.keys[self.rows[places]])]
         kinds = [one is not None and one.kind == "tied" for one in own]
         is_tied = np.array(kinds, dtype=np.bool_) | (self.asked.footprints[0].kind == "tied")
-        likely: list[float] = probabilities(
-            self.cosines[places], self.gaps[places], is_tied
-        ).tolist()
+        constant, of_cosine, of_gap, of_tied = COEFFICIENTS
+        logits = constant + of_cosine * self.cosines[places] + of_gap * self.gaps[places]
+        likely: list[float] = sigmoid(logits + of_tied * is_tied).tolist()
         return likely
 
     def best(self, k: int, filters: Filters) -> list[Near]:

@@ -66,7 +66,9 @@ def words_of(
         rates[one.tokens[one.tokens < len(rates)]] += 1
     rates /= PRIOR_MODELS + len(told)
     inside = footprint.tokens < len(vocabulary)
-    tokens, strengths = footprint.tokens[inside], _relative(footprint.strengths[inside])
+    tokens, moved = footprint.tokens[inside], footprint.strengths[inside]
+    # the share of the touched tokens that moved at most as far
+    strengths = np.searchsorted(np.sort(moved), moved, side="right") / max(1, len(moved))
     scores = -np.log(np.maximum(rates[tokens], LEAST_RATE)) * strengths**2
     best: dict[str, Word] = {}
     for token, strength, score in zip(
@@ -79,12 +81,6 @@ def words_of(
         if text not in best or best[text].score < score:
             best[text] = Word(text, strength, score)
     return sorted(best.values(), key=lambda word: (-round(word.score, 6), word.text))
-
-
-def _relative(strengths: np.ndarray) -> Float64[np.ndarray, " touched"]:
-    """The share of the touched tokens that moved at most as far."""
-    ordered = np.sort(strengths)
-    return np.searchsorted(ordered, strengths, side="right") / max(1, len(ordered))
 
 
 def _is_shown(text: str, *, private: bool) -> bool:

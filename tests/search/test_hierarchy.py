@@ -73,22 +73,6 @@ def most_stable(graph, members, born, min_size):
     return stability, [members]
 
 
-@settings(deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    grid=st.sampled_from([0.05, 0.25, 0.5]),
-    min_size=st.integers(2, 6),
-)
-def test_the_order_of_points_does_not_matter_however_many_distances_are_equal(seed, grid, min_size):
-    distances = pairwise_distances(np.round(points_around(40, seed=seed, dim=2) / grid) * grid)
-    order = np.random.default_rng(seed).permutation(40)
-
-    labels = clustered(distances, min_size)
-    shuffled = clustered(distances[np.ix_(order, order)], min_size)
-
-    assert same_clusters(labels[order], shuffled)
-
-
 def test_points_closer_than_scores_are_known_are_one_spot():
     rng = np.random.default_rng(0)
     spots = np.repeat(points_around(12, seed=1, groups=12), 4, axis=0)

@@ -69,11 +69,11 @@ def test_names_are_wrong_at_most_at_their_rate(n_near):
         rates = np.empty(200)
         expected = 200 * p[order] / np.arange(1, 201)
         rates[order] = np.minimum(np.minimum.accumulate(expected[::-1])[::-1], 1.0)
-        offers = combine_answers(["label"] * 200, rates, kept_of(z))
+        names, combined, from_data = combine_answers(["label"] * 200, rates, kept_of(z))
         right = np.zeros(200, dtype=bool)
-        right[100:120] = ~offers.from_data[100:120]
-        right[:n_near] = np.array(offers.names)[:n_near] == "d0"
-        named = offers.rates <= SUGGESTED
+        right[100:120] = ~from_data[100:120]
+        right[:n_near] = np.array(names)[:n_near] == "d0"
+        named = combined <= SUGGESTED
         shares.append((named & ~right).sum() / max(1, named.sum()))
 
     assert np.mean(shares) <= SUGGESTED
