@@ -392,8 +392,7 @@ def evaluate(
         "recipe": views[0].recipe.name,
         "recipe_id": ", ".join(sorted({view.recipe.id for view in views})),
         "way": way,
-        **evaluate_families(families, exclude, with_unlabelled, queries, seed),
-        "cost": dict(cost),
+        **evaluate_families(families, exclude, with_unlabelled, queries, seed, cost),
     }
 
 
@@ -410,9 +409,11 @@ def evaluate_families(
     with_unlabelled: bool = False,
     queries: int | None = None,
     seed: int = 0,
+    cost: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The evaluation of families whose vectors one recipe made; of one of more than `EVERY_QUERY`
-    models so many `queries` are sampled, None for `SAMPLE` or less.
+    models so many `queries` are sampled, None for `SAMPLE` or less. `cost`: of one model's
+    fingerprint, where a catalog knows it.
 
     A query meets the models of its own base only; no measure runs over several families.
 
@@ -448,6 +449,7 @@ def evaluate_families(
         "k": "siblings",
         **NO_MEASURES,
         **(by_base[families[0].base] if is_one else {"ci95_reason": SEVERAL_FAMILIES}),
+        "cost": cost or {},
         "exclude": exclude,
         "with_unlabelled": with_unlabelled,
     }
