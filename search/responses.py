@@ -53,7 +53,7 @@ class FamilyResponses:
     @classmethod
     def of(cls, catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
         """Those of a family under its commonest lexicon; None where no model has any."""
-        return view.derived(cls, lambda view: _read(catalog, view))
+        return view.derived(_Held, lambda view: _Held(_read(catalog, view))).responses
 
     def words(self, key: int) -> list[tuple[str, float]]:
         """The words that a model answers to, the strongest first, with standard deviations."""
@@ -123,6 +123,11 @@ class FamilyResponses:
         told = (told / max(float(told.sum()) * STEPS, 1e-12)).ravel().astype(np.float32)
         chosen = self.columns[places.ravel()].astype(np.float32)
         return np.asarray(told @ chosen, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    responses: FamilyResponses | None
 
 
 def _read(catalog: Catalog, view: FamilyView) -> FamilyResponses | None:
