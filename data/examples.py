@@ -401,14 +401,14 @@ class _Scan:
             else:
                 self.decoded += not example.text.isascii()
                 self.sample.offer(key, example, messages)
-                self._count(example.label)
+                label = example.label
+                if isinstance(label, str) and (
+                    label in self.labels or len(self.labels) < MOST_COUNTED
+                ):
+                    self.labels[label] += 1
                 return
         where = f"{table.unit} {number}"
         self.skip(draft, where if is_one else f"{table.path.name}, {where}")
-
-    def _count(self, label: str | float | None) -> None:
-        if isinstance(label, str) and (label in self.labels or len(self.labels) < MOST_COUNTED):
-            self.labels[label] += 1
 
 
 def _scan(
@@ -456,9 +456,13 @@ def _head(table: Table) -> Iterator[NumberedRow]:
 
 
 def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | None) -> ExampleSet:
-    _refuse_lists(scan)
-    has_label = any(column.part == "label" for column in scan.found)
-    labelled = label_kind(scan.labels) if has_label else None
+    label = next((found.column for found in scan.found if found.part == "label"), None)
+    if LISTS in scan.skipped:
+        raise DataError(
+            f"{scan.source}: column {label!r} has lists of labels, and one label a row is needed; "
+            "choose another column with --label, or --label '' for none"
+        )
+    labelled = None if label is None else label_kind(scan.labels)
     examples = tuple(_finished(scan, template, are_classes=labelled == "classes"))
     _refuse_broken(scan, len(examples))
     kind, found, examples = _labelled(scan, examples, labelled)
@@ -502,15 +506,6 @@ def _finished(scan: _Scan, template: Template | None, *, are_classes: bool) -> I
                 continue
             example = replace(example, text=text, completion=completion)
         yield example
-
-
-def _refuse_lists(scan: _Scan) -> None:
-    if LISTS in scan.skipped:
-        column = next(found.column for found in scan.found if found.part == "label")
-        raise DataError(
-            f"{scan.source}: column {column!r} has lists of labels, and one label a row is needed; "
-            "choose another column with --label, or --label '' for none"
-        )
 
 
 def _refuse_broken(scan: _Scan, n_examples: int) -> None:

@@ -36,7 +36,6 @@ from ..indexer import (
     factorise,
     flaw_of,
     gaussian_directions,
-    has_linear_sketch,
     place,
 )
 from ..records import (
@@ -360,23 +359,13 @@ def fingerprint_data(
     known: States | None = None,
 ) -> DataFingerprint:
     """The fingerprint of −∇ of the mean loss over examples, as if it were a full fine-tune's ΔW,
-    whatever their order; a head is fitted on the classes of examples `beside` them too, by states
-    that are `known` already or will be. Peak: the model, the activations of one batch, and up to
-    500 MiB.
+    whatever their order, by a recipe of sketches of whole matrices; a head is fitted on the classes
+    of examples `beside` them too, by states that are `known` already or will be. Peak: the model,
+    the activations of one batch, and up to 500 MiB.
 
     Raises RequestError where the base or the examples lack what a loss needs, or too few are left;
     ModelError where the base's layer matrices are not known, or its gradient is not finite.
     """
-    if not has_linear_sketch(recipe):
-        raise RequestError(
-            f"recipe {recipe.id} keeps no sketches, by which models are ranked: index the family "
-            "under --recipe sketch"
-        )
-    if recipe.share < 1:
-        raise RequestError(
-            f"recipe {recipe.id} reads some rows of a model; a data set needs a recipe that reads "
-            "whole matrices: index the family without --budget"
-        )
     fitted_on = [*examples, *beside]
     loss = choose_loss(
         model, fitted_on, max_tokens=options.max_tokens, seed=options.seed, wanted=options.loss
@@ -392,20 +381,20 @@ def fingerprint_data(
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)
     total = GradientSums(matrices, columns, model.device)
-    parts = []
-    run = _Run(model, loss, options)
+    parts, loss_sum, n_predicted = [], 0.0, 0
     groups = _groups(encoded, options)
     for number, group in enumerate(groups):
         sums = GradientSums(matrices, columns, model.device) if options.parts else total
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
-            predicted = run.backward(group)
+            group_sum, predicted = _backward(loss, group, options.batch_size)
+        loss_sum, n_predicted = loss_sum + group_sum, n_predicted + predicted
         if sums is not total:
             part = sums.pooled(recipe, scale=1.0 / predicted, powers=powers)
             parts.append(sums.sketches(part))
             total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
-    pool = total.pooled(recipe, scale=1.0 / run.predicted, powers=powers)
+    pool = total.pooled(recipe, scale=1.0 / n_predicted, powers=powers)
     vector, norm = pool.vector()
     vector.flags.writeable = False
     if not norm > 0.0:
@@ -415,37 +404,25 @@ def fingerprint_data(
         sketches=total.sketches(pool),
         parts=tuple(parts),
         loss=loss.name,
-        mean_loss=run.loss_sum / run.predicted,
+        mean_loss=loss_sum / n_predicted,
         examples=len(encoded),
-        predicted=run.predicted,
+        predicted=n_predicted,
         tokens=sum(len(example.ids) for example in encoded),
         classes=len(getattr(loss, "classes", ())),
     )
 
 
-@dataclass(slots=True)
-class _Run:
-    """Losses of all groups so far."""
-
-    model: TaskModel
-    loss: Loss
-    options: DataQueryOptions
-    loss_sum: float = 0.0
-    predicted: int = 0
-
-    def backward(self, group: Sequence[EncodedExample]) -> int:
-        """Run a group forward and backward; how many are predicted."""
-        predicted = 0
-        for batch in self.loss.batches(group, self.options.batch_size):
-            loss, n_predicted = self.loss.total(batch)
-            value = float(loss.detach())
-            if not np.isfinite(value):
-                raise ModelError("non-finite", f"{self.model.name}: the loss is {value}")
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.loss_sum += value
-            predicted += n_predicted
-        self.predicted += predicted
-        return predicted
+def _backward(loss: Loss, group: Sequence[EncodedExample], batch_size: int) -> tuple[float, int]:
+    """Run a group forward and backward: the sum of its losses, and of how many predictions."""
+    loss_sum, n_predicted = 0.0, 0
+    for batch in loss.batches(group, batch_size):
+        total, predicted = loss.total(batch)
+        value = float(total.detach())
+        if not np.isfinite(value):
+            raise ModelError("non-finite", f"{loss.model.name}: the loss is {value}")
+        total.backward()  # type: ignore[no-untyped-call]
+        loss_sum, n_predicted = loss_sum + value, n_predicted + predicted
+    return loss_sum, n_predicted
 
 
 def _sort_key(example: Example) -> tuple[str, str, str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ..arrays import Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
@@ -91,7 +91,7 @@ def find_across(
         if not families:
             reasons = [f"{row['base']} {row['reason']}" for row in left_out]
             raise RequestError(f"no other family to compare {view.base} with: {'; '.join(reasons)}")
-        ranked = ranked_across(found, k)
+        ranked = with_rates(sorted(found, key=_place)[:k])
         return {
             "query": {"model": resolved.model, "base": view.base, "dataset": resolved.dataset},
             "recipe": view.recipe.name,
@@ -227,12 +227,6 @@ def _are_copies(one: Footprint, other: Footprint) -> bool:
     )
 
 
-def probabilities(cosines: Numbers, gaps: Numbers, is_tied: Bool[np.ndarray, " models"]) -> Numbers:
-    """That models of two bases were trained on the same data, 0…1."""
-    constant, of_cosine, of_gap, of_tied = COEFFICIENTS
-    return sigmoid(constant + of_cosine * cosines + of_gap * gaps + of_tied * is_tied)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compared:
     """Models of another family, by rows of its view: how near each is to the query over so many
@@ -257,14 +251,15 @@ class _Compared:
         }
 
     def _probabilities(self, places: Rows) -> list[float] | list[None]:
+        """That some of the models were trained on the query's data, 0…1."""
         if self.gaps is None:
             return [None] * len(places)
         own = [*self.view.footprints(self.view.keys[self.rows[places]])]
         kinds = [one is not None and one.kind == "tied" for one in own]
         is_tied = np.array(kinds, dtype=np.bool_) | (self.asked.footprints[0].kind == "tied")
-        likely: list[float] = probabilities(
-            self.cosines[places], self.gaps[places], is_tied
-        ).tolist()
+        constant, of_cosine, of_gap, of_tied = COEFFICIENTS
+        logits = constant + of_cosine * self.cosines[places] + of_gap * self.gaps[places]
+        likely: list[float] = sigmoid(logits + of_tied * is_tied).tolist()
         return likely
 
     def best(self, k: int, filters: Filters) -> list[Near]:
@@ -293,13 +288,8 @@ class _Compared:
         ]
 
 
-def ranked_across(found: list[Near], k: int) -> list[Near]:
-    """The likeliest of all bases, those of unknown probability last, with rates of false
-    discoveries down to each."""
-
-    def key(model: Near) -> tuple[bool, float, str, str]:
-        known = model.probability
-        value = model.z if known is None else known
-        return known is None, -round(value, TIE_DECIMALS), model.base, model.model
-
-    return with_rates(sorted(found, key=key)[:k])
+def _place(model: Near) -> tuple[bool, float, str, str]:
+    """In the order of all bases: the likeliest first, those of unknown probability last."""
+    known = model.probability
+    value = model.z if known is None else known
+    return known is None, -round(value, TIE_DECIMALS), model.base, model.model

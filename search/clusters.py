@@ -234,11 +234,6 @@ CONFIDENCE = 0.95
 """With which a joining point is no farther from its cluster than the last of those."""
 
 
-def default_min_size(n_models: int) -> int:
-    """Fewest models of a cluster: √n/4, at least 3; 3 of 100 models, 16 of 4,000."""
-    return max(3, round(math.sqrt(n_models) / 4))
-
-
 def find_clusters(family: LabelledModels, min_size: int) -> Codes:
     """A cluster's number for every model, or `NOISE`: the largest is 0, then by first id.
 
@@ -320,22 +315,20 @@ def _join(
 
 def _joining_cosine(members: Points) -> float:
     """The cosine with its nearest member from which a point joins their cluster; one member more or
-    less moves it by one rank among the members."""
+    less moves it by one rank among the members.
+
+    An upper bound of the quantile `STRAYS` with `CONFIDENCE`, or the largest value: an order
+    statistic, whatever the distribution (David, Nagaraja 2003, section 7.1).
+    """
+    from scipy.stats import binom
+
     nearest = np.empty(len(members))
     for start in range(0, len(members), BLOCK):
         cosines = members[start : start + BLOCK] @ members.T
         own = np.arange(len(cosines))
         cosines[own, start + own] = -1.0
         nearest[start : start + BLOCK] = cosines.max(axis=1)
-    return _bounded_quantile(nearest)
-
-
-def _bounded_quantile(sample: Float64[np.ndarray, " sample"]) -> float:
-    """An upper bound of the quantile `STRAYS` with `CONFIDENCE`, or the largest value: an order
-    statistic, whatever the distribution (David, Nagaraja 2003, section 7.1)."""
-    from scipy.stats import binom
-
-    return float(np.sort(sample)[int(binom.ppf(CONFIDENCE, len(sample), STRAYS))])
+    return float(np.sort(nearest)[int(binom.ppf(CONFIDENCE, len(nearest), STRAYS))])
 
 
 def _by_size(numbers: Codes) -> Codes:
@@ -498,7 +491,8 @@ def cluster_family(
     kept = kept_data_sets(catalog, view) if suggest else []
     # outside the snapshot: a large family takes minutes
     n_models = len(family.ids)
-    smallest = min_size or default_min_size(n_models)
+    # 3 of 100 models, 16 of 4,000
+    smallest = min_size or max(3, round(math.sqrt(n_models) / 4))
     codes = find_clusters(family, smallest)
     sample = Sample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]

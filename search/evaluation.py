@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,8 +145,6 @@ def exclusion_groups(family: LabelledModels, exclude: Exclude | None) -> Codes:
     own."""
     if exclude is None:
         return np.arange(len(family.ids), dtype=np.int64)
-    if exclude not in ("author", "run"):
-        raise ValueError(f"exclude must be 'author' or 'run', got {exclude!r}")
     marks = family.authors if exclude == "author" else family.runs
     first: dict[str, int] = {}
     return np.array(
@@ -391,17 +388,12 @@ def evaluate(
 
     views, families, cost = catalog.look(read)
     # outside the snapshot: large families take minutes
-    return evaluate_families(
-        families,
-        recipe=views[0].recipe.name,
-        recipe_id=", ".join(sorted({view.recipe.id for view in views})),
-        way=way,
-        exclude=exclude,
-        with_unlabelled=with_unlabelled,
-        queries=queries,
-        seed=seed,
-        cost=cost,
-    )
+    return {
+        "recipe": views[0].recipe.name,
+        "recipe_id": ", ".join(sorted({view.recipe.id for view in views})),
+        "way": way,
+        **evaluate_families(families, exclude, with_unlabelled, queries, seed, cost),
+    }
 
 
 def check_ways(ways: Iterable[str]) -> None:
@@ -413,23 +405,17 @@ def check_ways(ways: Iterable[str]) -> None:
 
 def evaluate_families(
     families: Sequence[LabelledModels],
-    *,
-    recipe: str,
-    recipe_id: str,
-    way: str = "normalised",
     exclude: Exclude | None = None,
     with_unlabelled: bool = False,
     queries: int | None = None,
     seed: int = 0,
-    cost: Mapping[str, Any] = MappingProxyType({}),
+    cost: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The evaluation of families whose vectors one recipe made.
+    """The evaluation of families whose vectors one recipe made; of one of more than `EVERY_QUERY`
+    models so many `queries` are sampled, None for `SAMPLE` or less. `cost`: of one model's
+    fingerprint, where a catalog knows it.
 
     A query meets the models of its own base only; no measure runs over several families.
-
-    Args:
-        queries: Sampled of a family of more than `EVERY_QUERY` models; None for `SAMPLE` or less.
-        cost: Of one model's fingerprint, where a catalog knows it: seconds and bytes.
 
     Returns:
         Counts of models: `labelled` (`queries`, `singletons`, `dropped`, and those that a sample
@@ -458,15 +444,12 @@ def evaluate_families(
     }
     is_one = len(families) == 1
     document = {
-        "recipe": recipe,
-        "recipe_id": recipe_id,
-        "way": way,
         "base": families[0].base if is_one else None,
         **_counts(retrievals),
         "k": "siblings",
         **NO_MEASURES,
         **(by_base[families[0].base] if is_one else {"ci95_reason": SEVERAL_FAMILIES}),
-        "cost": dict(cost),
+        "cost": cost or {},
         "exclude": exclude,
         "with_unlabelled": with_unlabelled,
     }

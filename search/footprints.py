@@ -96,40 +96,30 @@ class FamilyFootprints:
         """How a file's tokens match models, by id, and why others cannot be compared: of the models
         with these keys those whose footprints name tokens; of very many, those of which the file
         lacks the smallest share."""
-        read = _FileReader(self, texts)
+        files: dict[str, FileTokens] = {}
+
+        def file_tokens(sha256: str) -> FileTokens:
+            if sha256 not in files:
+                vocabulary = Vocabularies.of(self.catalog).get(self.catalog, sha256)
+                files[sha256] = FileTokens.of(vocabulary, texts)
+            return files[sha256]
+
         keys = [key for key in self.keys if key in wanted]
         if len(keys) > MOST_MATCHED and self.tokenizer is not None:
             bits = self.catalog.footprint_bits(self.base)
-            shares = bits.shares_among(read.tokens(self.tokenizer).absent)
+            shares = bits.shares_among(file_tokens(self.tokenizer).absent)
             nearest = bits.keys[np.argsort(shares, kind="stable")].tolist()
             allowed = set(keys)
             keys = [key for key in nearest if key in allowed][:MOST_MATCHED]
         found, refused = {}, {}
         for one in self.catalog.footprints.all(self.base, keys):
             try:
-                found[one.model] = read.of(one.footprint).match(one.footprint)
+                self.vocabulary(one.footprint)  # refused where it does not fit
+                tokens = file_tokens(self.tokenizer_of(one.footprint))
+                found[one.model] = tokens.match(one.footprint)
             except RequestError as err:
                 refused[one.model] = str(err)
         return found, refused
-
-
-class _FileReader:
-    """A file's tokens under each tokenizer that is asked for, counted once."""
-
-    def __init__(self, family: FamilyFootprints, texts: Sequence[str]) -> None:
-        self._family, self._texts = family, texts
-        self._tokens: dict[str, FileTokens] = {}
-
-    def of(self, footprint: Footprint) -> FileTokens:
-        self._family.vocabulary(footprint)  # refused where it does not fit
-        return self.tokens(self._family.tokenizer_of(footprint))
-
-    def tokens(self, sha256: str) -> FileTokens:
-        if sha256 not in self._tokens:
-            catalog = self._family.catalog
-            vocabulary = Vocabularies.of(catalog).get(catalog, sha256)
-            self._tokens[sha256] = FileTokens.of(vocabulary, self._texts)
-        return self._tokens[sha256]
 
 
 def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:

@@ -57,20 +57,13 @@ class PooledMeans:
         """Of a family's kinds, over its cohort; computed once for as long as its models stay."""
 
         def make(view: FamilyView) -> PooledMeans:
-            by_kind = Cohort.of(view).by_kind
-            return cls.over({kind: view.vectors(view.keys[rows]) for kind, rows in by_kind.items()})
+            means = {}
+            for kind, rows in Cohort.of(view).by_kind.items():
+                mean = view.vectors(view.keys[rows]).astype(np.float64).mean(axis=0)
+                means[kind] = len(rows) / (len(rows) + SHRINKAGE) * mean
+            return cls(means)
 
         return view.derived(cls, make) if block_dims(view.recipe) else cls({})
-
-    @classmethod
-    def over(cls, vectors: Mapping[str, Vectors]) -> PooledMeans:
-        """Over the unit vectors of each kind."""
-        return cls(
-            {
-                kind: len(rows) / (len(rows) + SHRINKAGE) * rows.astype(np.float64).mean(axis=0)
-                for kind, rows in vectors.items()
-            }
-        )
 
     def centred(self, kinds: Sequence[str], vectors: Vectors) -> Float64[np.ndarray, "models dim"]:
         """The vectors without their kind's mean, of unit length again."""
@@ -113,24 +106,16 @@ class VectorScores:
         """Computed once for as long as the family's models stay the same."""
 
         def make(view: FamilyView) -> VectorScores:
-            cohort = Cohort.of(view)
-            vectors = view.vectors(view.keys[cohort.rows])
-            return cls.measure(cohort, PooledMeans.of(view), vectors)
+            cohort, means = Cohort.of(view), PooledMeans.of(view)
+            vectors, codes = view.vectors(view.keys[cohort.rows]), cohort.of_models[cohort.rows]
+            without = means.centred([cohort.kinds[code] for code in codes.tolist()], vectors)
+            plain, centred = (_cosines(some, some) for some in (vectors, without))
+            are_strangers = ~np.eye(len(vectors), dtype=np.bool_) & (plain < COPY_COSINE)
+            null = measure_scale(centred, are_strangers, codes, lower_spread)
+            z = null.of(centred, codes, codes)
+            return cls(cohort.kinds, means, null, LabelledCohort(cohort.rows, z, are_strangers))
 
         return view.derived(cls, make)
-
-    @classmethod
-    def measure(
-        cls, cohort: Cohort, means: PooledMeans, vectors: Shaped[np.ndarray, "cohort dim"]
-    ) -> VectorScores:
-        """Of the vectors of a family's cohort."""
-        codes = cohort.of_models[cohort.rows]
-        without = means.centred([cohort.kinds[code] for code in codes.tolist()], vectors)
-        plain, centred = (_cosines(some, some) for some in (vectors, without))
-        are_strangers = ~np.eye(len(vectors), dtype=np.bool_) & (plain < COPY_COSINE)
-        null = measure_scale(centred, are_strangers, codes, lower_spread)
-        z = null.of(centred, codes, codes)
-        return cls(cohort.kinds, means, null, LabelledCohort(cohort.rows, z, are_strangers))
 
     def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
         return ScoredVectors(

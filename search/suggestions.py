@@ -47,32 +47,20 @@ Source = Literal["labelled models", "kept data"]
 LISTS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offers:
-    """A name for each unlabelled model, and its rate of false discoveries; `of_labels` are the
-    rates of labelled models' answers alone, `from_data` whether a kept data set gave the name."""
-
-    names: tuple[str, ...]
-    rates: Numbers = field(compare=False)
-    of_labels: Numbers = field(compare=False)
-    from_data: Bool[np.ndarray, " models"] = field(compare=False)
-
-
-def combine_answers(names: Sequence[str], rates: Numbers, kept: KeptData | None) -> Offers:
-    """The better of two answers for each model, labelled models' (names, rates) and the kept data
+def combine_answers(
+    names: Sequence[str], rates: Numbers, kept: KeptData | None
+) -> tuple[list[str], Numbers, Bool[np.ndarray, " models"]]:
+    """A name for each unlabelled model, its rate of false discoveries, and whether a kept data set
+    gave the name: the better of two answers, labelled models' (names, rates) and the kept data
     sets'; of equal ones, that of labelled models."""
     if kept is None:
-        nothing = np.zeros(len(names), dtype=np.bool_)
-        return Offers(names=tuple(names), rates=rates, of_labels=rates, from_data=nothing)
+        return list(names), rates, np.zeros(len(names), dtype=np.bool_)
     of_data = kept_rates(kept)
     nearest = [kept.sets[place].name for place in kept.z.argmax(axis=0).tolist()]
     is_data = of_data < rates
-    return Offers(
-        names=tuple(np.where(is_data, np.array(nearest, object), np.array(names, object))),
-        rates=np.minimum(LISTS * np.minimum(rates, of_data), 1.0),
-        of_labels=np.minimum(LISTS * rates, 1.0),
-        from_data=is_data,
-    )
+    better = zip(names, nearest, is_data.tolist(), strict=True)
+    chosen = [theirs if from_data else own for own, theirs, from_data in better]
+    return chosen, np.minimum(LISTS * np.minimum(rates, of_data), 1.0), is_data
 
 
 def kept_rates(kept: KeptData) -> Numbers:
@@ -168,23 +156,23 @@ def suggest_datasets(
     held_out = hold_out(references, known, odds)
     rows = family.unlabelled_rows
     names, likely, are_copies = _answers(family, rows, references, known, odds)
-    offers = combine_answers(names, 1 - likely, kept)
+    names, rates, are_from_data = combine_answers(names, 1 - likely, kept)
     ids = [family.ids[row] for row in rows.tolist()]
-    order = sorted(range(len(ids)), key=lambda place: (offers.rates[place], ids[place]))
+    order = sorted(range(len(ids)), key=lambda place: (rates[place], ids[place]))
     n = np.arange(1, len(order) + 1)
     # a mean of rising rates rises
-    fdr = (offers.rates[order].cumsum() / n).tolist()
+    fdr = (rates[order].cumsum() / n).tolist()
     suggestions = []
     for place, rate in zip(order, fdr, strict=True):
-        p = 1.0 - float(offers.rates[place])
+        p = 1.0 - float(rates[place])
         if 1 - p > HINTED:
             continue
-        from_data = bool(offers.from_data[place])
+        from_data = bool(are_from_data[place])
         is_copy = bool(are_copies[place]) and not from_data
         suggestions.append(
             Suggestion(
                 model=ids[place],
-                dataset=offers.names[place],
+                dataset=names[place],
                 confidence=p,
                 fdr=rate,
                 verdict=verdict(is_copy, p, known.bound),

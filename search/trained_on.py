@@ -272,12 +272,6 @@ class DataScores:
         return seen
 
 
-def _kind_of(loss: str) -> LossKind:
-    if loss == "contrastive":
-        return "contrastive"
-    return "tokens" if loss in TOKEN_LOSSES else "classes"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCalibration(Calibration):
     """What a data set's probabilities are computed from: the coefficients of its kind of loss. The
@@ -287,10 +281,11 @@ class DataCalibration(Calibration):
 
     @classmethod
     def of(cls, n_models: int, loss: str) -> DataCalibration:
+        of_texts: LossKind = "tokens" if loss in TOKEN_LOSSES else "classes"
         return cls(
             models=n_models,
             source="families like it" if n_models >= FEWEST_MODELS else "the null alone",
-            kind=_kind_of(loss),
+            kind="contrastive" if loss == "contrastive" else of_texts,
             bound=LONE_BOUND,
         )
 
@@ -304,19 +299,15 @@ class DataCalibration(Calibration):
         self, z: Numbers, labels: Sequence[str | None], is_copy: Bool[np.ndarray, " models"]
     ) -> Numbers:
         """Of the rows of a ranking by falling z, with the labels of its rows; 0…1."""
-        return with_labels(self.of_scores(z), labels)
+        constant, of_z, of_size = COEFFICIENTS[self.kind]
+        log_z, log_size = self.features(z)
+        return with_labels(sigmoid(constant + of_z * log_z + of_size * log_size), labels)
 
     def stand_apart(
         self, z: Numbers, rates: Numbers, is_copy: Bool[np.ndarray, " models"]
     ) -> Bool[np.ndarray, " models"]:
         """None: strangers of a gradient reach higher than the null says."""
         return np.zeros(len(z), np.bool_)
-
-    def of_scores(self, z: Numbers) -> Numbers:
-        """Without a look at labels; 0…1."""
-        constant, of_z, of_size = COEFFICIENTS[self.kind]
-        log_z, log_size = self.features(z)
-        return sigmoid(constant + of_z * log_z + of_size * log_size)
 
     def features(self, z: Numbers) -> tuple[Numbers, float]:
         """Log z, and the log of the family's size."""

@@ -35,18 +35,6 @@ class Word:
     score: float
 
 
-def usual_rates(
-    vocabulary: Vocabulary, touched: int, others: Sequence[Footprint]
-) -> Float64[np.ndarray, " tokens"]:
-    """How probable it is that a model which touched that many tokens touched each: by Zipf's law
-    over ranks, and by the other models of the vocabulary."""
-    rates = PRIOR_MODELS * chance_of_tokens(vocabulary, touched)
-    told = [one for one in others if len(one.tokens) >= FEWEST_TOUCHED]
-    for one in told:
-        rates[one.tokens[one.tokens < len(rates)]] += 1
-    return rates / (PRIOR_MODELS + len(told))
-
-
 def chance_of_tokens(vocabulary: Vocabulary, distinct: int) -> Float64[np.ndarray, " tokens"]:
     """The probability of each token to occur in text that has so many distinct ones, by Zipf's law:
     1 − exp(−λ f), λ such that they add up to `distinct`."""
@@ -71,9 +59,16 @@ def words_of(
 ) -> list[Word]:
     """Whole words of the touched tokens, the most telling first; `private`: also names, and what
     has digits."""
-    rates = usual_rates(vocabulary, len(footprint.tokens), others)
+    # how probable each token is of so many touched ones: by Zipf's law, and by the other models
+    rates = PRIOR_MODELS * chance_of_tokens(vocabulary, len(footprint.tokens))
+    told = [one for one in others if len(one.tokens) >= FEWEST_TOUCHED]
+    for one in told:
+        rates[one.tokens[one.tokens < len(rates)]] += 1
+    rates /= PRIOR_MODELS + len(told)
     inside = footprint.tokens < len(vocabulary)
-    tokens, strengths = footprint.tokens[inside], _relative(footprint.strengths[inside])
+    tokens, moved = footprint.tokens[inside], footprint.strengths[inside]
+    # the share of the touched tokens that moved at most as far
+    strengths = np.searchsorted(np.sort(moved), moved, side="right") / max(1, len(moved))
     scores = -np.log(np.maximum(rates[tokens], LEAST_RATE)) * strengths**2
     best: dict[str, Word] = {}
     for token, strength, score in zip(
@@ -86,12 +81,6 @@ def words_of(
         if text not in best or best[text].score < score:
             best[text] = Word(text, strength, score)
     return sorted(best.values(), key=lambda word: (-round(word.score, 6), word.text))
-
-
-def _relative(strengths: np.ndarray) -> Float64[np.ndarray, " touched"]:
-    """The share of the touched tokens that moved at most as far."""
-    ordered = np.sort(strengths)
-    return np.searchsorted(ordered, strengths, side="right") / max(1, len(ordered))
 
 
 def _is_shown(text: str, *, private: bool) -> bool:

@@ -156,12 +156,8 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
             continue
         if path.is_dir() and depth:
             yield from _below(path, depth - 1)
-        elif path.name not in OTHER_JSON and _is_data_file(path):
+        elif path.name not in OTHER_JSON and _format(path) in FORMATS and path.is_file():
             yield path
-
-
-def _is_data_file(path: Path) -> bool:
-    return _format(path) in FORMATS and path.is_file()
 
 
 def _format(path: Path) -> str:

@@ -4,7 +4,6 @@ import pytest
 from model_folders import make_models
 
 from deltadex.errors import ModelError, SourceError
-from deltadex.indexer import family as family_sources
 from deltadex.indexer.card import (
     MAX_PARENTS,
     NO_LABEL,
@@ -15,7 +14,6 @@ from deltadex.indexer.card import (
     split_card,
 )
 from deltadex.indexer.family import Member, Wanted, find_member, read_labels, refuse_strangers
-from deltadex.indexer.hub import HubModel
 from deltadex.records import ModelRecord
 
 
@@ -97,12 +95,6 @@ def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(path):
 
     with pytest.raises(SourceError, match=r"1 row, 0 matched; .* models here are: 'b', 'c'"):
         read_labels(path).match(_members("b", "c"))
-
-
-def test_a_file_without_rows_matches_nothing_and_is_no_error(path):
-    path.write_text("model,dataset\n")
-
-    assert read_labels(path).match(_members("b")).to_json()["rows"] == 0
 
 
 @pytest.mark.parametrize(
@@ -218,10 +210,3 @@ def test_spellings_of_one_parent_are_no_merge(merge):
     (merge / "README.md").write_text(card)
 
     assert find_member(str(merge), "b").record.notes == ()
-
-
-def test_parents_on_the_hub_are_named_too(monkeypatch):
-    model = HubModel(id="o/m", sha="0" * 40, base_models=("x/one", "y/two"))
-    monkeypatch.setattr(family_sources, "describe", lambda id: model)
-
-    assert "'y/two'" in find_member("o/m", "b").record.notes[0]

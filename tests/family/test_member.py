@@ -1,7 +1,5 @@
 """How a base is spelled, which members a selection keeps, and where models are found."""
 
-import os
-
 import pytest
 from model_folders import make_models
 
@@ -60,12 +58,10 @@ def test_another_name_is_another_base(other):
     ("one", "other"),
     [
         ("klue/roberta-base", "roberta-base"),
-        ("klue/roberta-base", "FacebookAI/roberta-base"),
         ("klue/roberta-base", "models--FacebookAI--roberta-base"),
         ("https://hub.example/klue/roberta-base", "roberta-base"),
-        ("dccuchile/bert-base-uncased", "google-bert/bert-base-uncased"),
-        ("someone/pythia-70m", "EleutherAI/pythia-70m"),
         ("someone/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B"),
+        ("gpt2-medium", "gpt2"),
     ],
 )
 def test_one_last_name_of_two_owners_is_two_bases(one, other):
@@ -84,8 +80,6 @@ def test_a_path_tells_no_owner_so_that_it_fits_any(path):
 def test_the_tuned_release_of_a_base_is_of_its_family_and_not_the_other_way_round():
     assert same_base("google/gemma-3-270m-it", "google/gemma-3-270m")
     assert not same_base("google/gemma-3-270m", "google/gemma-3-270m-it")
-    assert same_base("D:\\models\\gemma3-270m", "google/gemma-3-270m-it")
-    assert not same_base("gpt2-medium", "gpt2")
 
 
 FILES = {
@@ -133,6 +127,13 @@ def test_an_exclusion_leaves_out_what_its_name_says(exclusion, left_out):
     )
 
 
+def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept():
+    counts = (None, 0, 9, 10, 11)
+    members = [Member(record=ModelRecord(id="a", base="b", downloads=n)) for n in counts]
+
+    assert [keeps(one, min_downloads=10) for one in members] == [True, False, False, True, True]
+
+
 def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
     tagged = hub_member("model.safetensors", tags=["base_model:merge:x/y", "base_model:x/y"])
     listed = hub_member("model.safetensors", cardData={"base_model": ["x/one", "y/two"]})
@@ -150,26 +151,6 @@ def test_quantised_weights_under_a_usual_name_are_quantised_and_not_for_their_ta
     assert (kind_of(packed), kind_of(tagged)) == ("quantized", "full")
     assert not keeps(packed, "quantized")
     assert keeps(packed, "gguf")
-
-
-@pytest.mark.parametrize(
-    ("downloads", "kept"), [(None, True), (0, False), (9, False), (10, True), (11, True)]
-)
-def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept(downloads, kept):
-    member = Member(record=ModelRecord(id="a", base="b", downloads=downloads))
-
-    assert keeps(member, min_downloads=10) is kept
-
-
-def test_local_members_are_selected_by_their_files(tmp_path):
-    models = make_models(tmp_path)
-    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.Q4_K_M.gguf")
-    (models / "a-0" / "config.json").unlink()
-
-    members = list(folder_members(models, "base", leave_out=None))
-
-    assert [kind_of(member) for member in members] == ["quantized", "full", "full", "full"]
-    assert sum(keeps(member, "gguf") for member in members) == 3
 
 
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
@@ -319,17 +300,6 @@ def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
     assert member.record.id == "m"
     with pytest.raises(ModelError, match=r"no-weights|truncated|bad-header"):
         member.checkpoint()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root lists every folder")
-def test_a_folder_that_cannot_be_listed_is_said(tmp_path, caplog):
-    models = make_models(tmp_path)
-    (models / "a-0").chmod(0)
-
-    found, said = walked(models, caplog)
-
-    assert "a-0" not in found
-    assert "a-0 (cannot be listed)" in said
 
 
 @pytest.mark.parametrize("name", ["new\nline", "trailing\n", "esc\x1b[31m", "b\udcff", " "])

@@ -3,14 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-from scoring.sketched import VECTORS, VectorMatrix, make_scores
+from scoring.sketched import VECTORS, VectorMatrix, make_scores, unit_rows
 
 from deltadex.search.evaluation import Retrieval, rank
 from deltadex.search.labelled import LabelledModels, PairSource
-
-
-def unit_rows(vectors):
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, authors=True):

@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from families import make_labelled, shuffled, unit_rows
-from scipy.stats import beta
 from sklearn.cluster import HDBSCAN
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -15,12 +14,9 @@ from deltadex.records import ModelRecord
 from deltadex.search import clusters as density
 from deltadex.search.clusters import (
     NOISE,
-    _notes,
-    default_min_size,
     find_clusters,
     measure_agreement,
     name_clusters,
-    terms_of,
 )
 
 
@@ -66,40 +62,6 @@ def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch
     assert np.array_equal(find_clusters(shuffled(family, order), 9), found[order])
 
 
-@pytest.mark.parametrize("n_members", [2, 3, 10, 100, 1000])
-def test_a_joining_model_is_nearer_than_a_twentieth_of_the_members(n_members):
-    # the bound holds the quantile of the population with its confidence: 95 % of 200 draws,
-    # which know it to 6.2 % (four standard errors of a share)
-    rng = np.random.default_rng(1)
-    population = beta(8, 2)
-    quantile = population.ppf(density.STRAYS)
-    drawn = population.rvs(size=(200, n_members), random_state=rng)
-    holds = np.mean([density._bounded_quantile(sample) >= quantile for sample in drawn])
-
-    assert holds >= density.CONFIDENCE - 0.062
-
-
-def test_the_smallest_cluster_grows_with_the_family():
-    assert [default_min_size(n) for n in (1, 100, 4_000, 100_000)] == [3, 3, 16, 79]
-
-
-@pytest.mark.parametrize(
-    ("n", "notes"),
-    [
-        (5, ["5 models are too few"]),
-        (6, []),
-        (density.WHOLE_FAMILY, []),
-        (density.WHOLE_FAMILY + 1, ["clustered in"]),
-        (density.SAMPLE, ["clustered in"]),
-        (density.SAMPLE + 1, ["clustered in", "20000 models were clustered"]),
-    ],
-)
-def test_what_was_left_out_is_noted(n, notes):
-    assert [said.startswith(note) for said, note in zip(_notes(n, 3), notes, strict=True)] == [
-        True
-    ] * len(notes)
-
-
 def test_agreement_is_that_of_scikit_learn_with_noise_alone():
     family, _ = make_labelled(60, strength=1.0, labelled=0.7)
     codes = np.random.default_rng(1).integers(-1, 4, size=60)
@@ -118,15 +80,6 @@ def test_agreement_is_that_of_scikit_learn_with_noise_alone():
     assert found["silhouette"]["clusters"] == pytest.approx(
         silhouette_score(family.vectors[inside], codes[inside], metric="cosine"), abs=1e-6
     )
-
-
-def test_agreement_is_undefined_without_labels_or_clusters():
-    family, _ = make_labelled(6, labelled=0.0)
-
-    found = measure_agreement(family, np.full(6, NOISE))
-
-    silhouette = {"labels": None, "clusters": None}
-    assert found == {"ari": None, "nmi": None, "silhouette": silhouette}
 
 
 def record(id, **known):
@@ -171,13 +124,6 @@ def test_what_its_models_answer_to_names_a_cluster_without_labels_alone():
     assert (mixed.name, mixed.words) == ("flights, airline, fares", words)
 
 
-def test_without_words_the_author_names_it():
-    mine = [record(f"r{i}", author="ann") for i in range(3)]
-    others = [record(f"s{i}", author=f"b{i}") for i in range(3)]
-
-    assert [one.name for one in name(mine, others)] == ["by ann", "unnamed"]
-
-
 def test_no_two_clusters_have_one_name():
     small = [record(f"few-steps-{i}", dataset="mr") for i in range(3)]
     large = [record(f"f{i}", dataset="mr") for i in range(5)]
@@ -187,9 +133,3 @@ def test_no_two_clusters_have_one_name():
     names = [one.name for one in name(large, more, small, taken)]
 
     assert names == ["mr", "mr 3", "mr · few", "mr 2"]
-
-
-def test_words_of_the_base_and_of_how_models_are_kept_are_no_words():
-    one = record("someone/gpt2-imdb_lora-checkpoint", task="SEQ_CLS", dataset_raw="stanford/imdb")
-
-    assert terms_of(one) == {"someone", "imdb", "stanford"}

@@ -4,12 +4,11 @@ from families import make_family, unit_rows
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
-from deltadex.search import evaluation
 from deltadex.search.evaluation import evaluate_families
 
 
 def evaluate(*families, **options):
-    return evaluate_families(families, recipe="r", recipe_id="r-1", **options)
+    return evaluate_families(families, **options)
 
 
 def test_the_numbers_of_a_small_family_worked_by_hand():
@@ -53,65 +52,6 @@ def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_sci
     rows = [row for row, label in enumerate(labels) if label]
     silhouette = silhouette_score(vectors[rows], [labels[row] for row in rows], metric="cosine")
     assert found["silhouette"] == pytest.approx(silhouette, abs=1e-6)
-
-
-def test_several_families_have_numbers_of_their_own_and_none_together():
-    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
-    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")
-    none = make_family(np.eye(2), ["a", None], base="zero")
-
-    document = evaluate(one, two, none)
-    alone = evaluate(two)
-
-    measures = {"micro", "macro", "chance", "lift", "ci95", "p_value", "nn1", "map", "silhouette",
-                "by_dataset", "taken_for", "confusion"}  # fmt: skip
-    assert {document[key] for key in measures} == {None}
-    assert (document["base"], "by_base" in document["ci95_reason"]) == (None, True)
-    assert document["by_base"]["one"]["micro"] == 1.0
-    assert (alone["base"], alone["micro"]) == ("two", 0.0)
-    expected = {"n": 2, **{key: value for key, value in alone.items() if key in document}}
-    assert document["by_base"]["two"].items() <= expected.items()
-    assert measures <= document["by_base"]["two"].keys()
-    assert document["by_base"]["zero"] == {
-        **dict.fromkeys(document["by_base"]["one"]),
-        "n": 0, "models": 2, "labelled": 1, "unlabelled": 1, "datasets": 1, "queries": 0,
-        "singletons": 1, "dropped": 0, "ci95_reason": "no queries",
-    }  # fmt: skip
-
-
-def test_below_five_datasets_it_is_too_few_to_tell():
-    labels = [*"aabbccddee", "alone"]
-
-    few = evaluate(make_family(np.eye(9), [*labels[:8], "alone"]))
-    enough = evaluate(make_family(np.eye(11), labels))
-
-    assert few["ci95"] is None
-    assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
-    assert (len(enough["ci95"]), enough["ci95_reason"]) == (2, None)
-    assert few["by_dataset"]["a"].keys() == {*("n", "purity", "chance", "ci95", "p_value", "note")}
-
-
-def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
-    rng = np.random.default_rng(0)
-    family = make_family(rng.normal(size=(50, 4)), [f"d{i % 6}" for i in range(48)] + ["x", None])
-    assert evaluate(family)["sampled_queries"] is None
-
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 49)
-    monkeypatch.setattr(evaluation, "SAMPLE", 10)
-    found = evaluate(family)
-
-    assert (found["queries"], found["sampled_queries"]) == (10, 10)
-    assert (found["labelled"], found["singletons"], found["dropped"]) == (49, 1, 0)
-    assert sum(group["n"] for group in found["by_dataset"].values()) == 10
-    assert found["p_value"] is not None
-    assert found["silhouette"] is None
-
-
-def test_a_family_of_one_dataset_has_no_lift_and_no_silhouette():
-    found = evaluate(make_family(np.eye(3), ["a", "a", "a"]))
-
-    assert (found["micro"], found["chance"], found["lift"]) == (1.0, 1.0, None)
-    assert found["silhouette"] is None
 
 
 @pytest.mark.parametrize(

@@ -133,16 +133,11 @@ def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
     assert {total["share"] for total in found["by_block"]} == {None}
 
 
-def test_a_recipe_without_sketches_cannot_explain():
-    recipe = Recipe(name="mean-factors", rank=8, dim=64)
-
-    with pytest.raises(RequestError, match="recipe mean-factors stores no slot sketches"):
-        explain("a", make_model(0, SLOTS), "b", make_model(1, SLOTS), recipe)
-
-
-def test_sketches_of_another_size_cannot_be_explained():
+def test_without_sketches_or_of_another_size_a_pair_cannot_be_explained():
     (fits,) = make_model(0, SLOTS[:1])
     short = replace(fits, sketch=fits.sketch[:-1])
 
+    with pytest.raises(RequestError, match="recipe mean-factors stores no slot sketches"):
+        explain("a", [fits], "b", [fits], Recipe(name="mean-factors", rank=8, dim=64))
     with pytest.raises(RequestError, match="b has a sketch of 69 bytes, not 70: index it again"):
         explain("a", [fits], "b", [short])

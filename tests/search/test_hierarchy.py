@@ -1,12 +1,9 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import HDBSCAN
 from sklearn.metrics import adjusted_rand_score, pairwise_distances
 
-from deltadex.search import clusters as hierarchy
 from deltadex.search.clusters import FINEST, NOISE, hdbscan
 
 
@@ -24,25 +21,6 @@ def clustered(distances, min_size):
 
 def same_clusters(one, other):
     return adjusted_rand_score(one, other) == 1.0 and np.array_equal(one == NOISE, other == NOISE)
-
-
-def with_core_distance_0(monkeypatch):
-    """Without core distances no two edges are equal, and scikit-learn's result is the paper's."""
-    monkeypatch.setattr(hierarchy, "_core_distances", lambda distances, n, k: np.zeros(n))
-
-
-@pytest.mark.parametrize("min_size", [2, 3, 5, 12])
-@pytest.mark.parametrize("spread", [0.1, 0.4, 0.8])
-@pytest.mark.parametrize("seed", range(4))
-def test_where_no_edges_are_equal_clusters_are_scikit_learns(monkeypatch, seed, spread, min_size):
-    with_core_distance_0(monkeypatch)
-    distances = pairwise_distances(points_around(150, seed=seed, spread=spread))
-    rival = HDBSCAN(min_size, min_samples=1, metric="precomputed", copy=True).fit(distances)
-
-    labels = clustered(distances, min_size)
-
-    assert same_clusters(rival.labels_, labels)
-    assert set(labels.tolist()) - {NOISE} == set(range(labels.max() + 1))
 
 
 @settings(deadline=None)
@@ -93,34 +71,6 @@ def most_stable(graph, members, born, min_size):
     if below and (beneath > stability * (1 + 1e-9) or np.isinf(born)):
         return beneath, [cluster for _, clusters in below for cluster in clusters]
     return stability, [members]
-
-
-def test_a_point_that_bridges_two_clusters_is_in_neither():
-    # each group is dense; the bridge is as far from its nearest in one as in the other
-    left, right = [0.0, 0.1, 0.2, 0.3], [2.0, 2.1, 2.2, 2.3]
-    points = np.array([*left, 1.15, *right])[:, None]
-
-    labels = clustered(pairwise_distances(points), 3)
-
-    assert labels[4] == NOISE
-    assert len({*labels[:4].tolist()}) == len({*labels[5:].tolist()}) == 1
-    assert labels[0] != labels[8]
-
-
-@settings(deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    grid=st.sampled_from([0.05, 0.25, 0.5]),
-    min_size=st.integers(2, 6),
-)
-def test_the_order_of_points_does_not_matter_however_many_distances_are_equal(seed, grid, min_size):
-    distances = pairwise_distances(np.round(points_around(40, seed=seed, dim=2) / grid) * grid)
-    order = np.random.default_rng(seed).permutation(40)
-
-    labels = clustered(distances, min_size)
-    shuffled = clustered(distances[np.ix_(order, order)], min_size)
-
-    assert same_clusters(labels[order], shuffled)
 
 
 def test_points_closer_than_scores_are_known_are_one_spot():

@@ -5,9 +5,7 @@ from catalogs import AXES, fill, make_data
 from deltadex.search import (
     compare_kept,
     find_data,
-    find_trained_on,
     kept_data_sets,
-    nearest_to_kept,
 )
 
 
@@ -34,11 +32,3 @@ def test_every_pair_is_what_find_data_says(catalog):
         assert [near.data for near in listed] == [near["data"] for near in expected]
         assert [near.z for near in listed] == pytest.approx([near["z"] for near in expected])
         assert [near.fdr for near in listed] == pytest.approx([near["fdr"] for near in expected])
-
-
-def test_the_nearest_models_are_those_of_find_trained_on(catalog):
-    view = view_of(catalog)
-
-    for data, models in nearest_to_kept(view, kept_data_sets(catalog, view), 3):
-        expected = find_trained_on(catalog, data, k=3).models
-        assert [(m.model, m.z) for m in models] == [(m.model, m.z) for m in expected]

@@ -9,10 +9,8 @@ from deltadex.errors import RequestError
 from deltadex.search import layout
 from deltadex.search.layout import (
     METHODS,
-    _affinities,
     _signs,
     choose_landmarks,
-    place_among,
     place_models,
 )
 
@@ -140,18 +138,6 @@ def test_better_scores_are_what_is_laid_out(method):
 
 
 @pytest.mark.usefixtures("few_pairs")
-def test_many_models_are_placed_among_landmarks():
-    vectors = make_clusters(size=50, n_clusters=3)
-
-    made = placed(vectors, "auto")
-    assert made.landmarks == 60
-    assert np.abs(made.coordinates.mean(axis=0)).max() < 1e-6 * np.ptp(made.coordinates)
-    assert placed(vectors, "tsne").landmarks == 60
-    assert placed(vectors[:90], "tsne").landmarks is None
-    assert placed(vectors[:60], "auto").landmarks is None
-
-
-@pytest.mark.usefixtures("few_pairs")
 def test_landmarks_keep_neighbourhoods():
     vectors = make_clusters(size=40, n_clusters=8, dim=60, spread=1.0)
 
@@ -162,25 +148,11 @@ def test_landmarks_keep_neighbourhoods():
     assert by_landmarks > 0.85
 
 
-@pytest.mark.usefixtures("few_pairs")
-def test_stages_of_a_large_family_are_reported():
-    heard = []
-
-    placed(make_clusters(size=50), report=heard.append)
-
-    assert heard == [layout.AXES_DONE, layout.LANDMARKS_DONE, layout.TSNE_DONE]
-
-
 def test_without_umap_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(RequestError, match=r"pip install 'deltadex\[umap\]'"):
         placed(make_clusters(), "umap")
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises((ValueError, TypeError)):
-        placed(make_clusters(), "mds")
 
 
 def make_points(n=300, seed=0):
@@ -195,17 +167,3 @@ def test_a_small_group_far_from_the_sample_gets_a_landmark():
     chosen = choose_landmarks(points, hashed, 40)
 
     assert (chosen >= 290).any()
-
-
-def test_a_copy_of_a_landmark_stands_on_it():
-    rng = np.random.default_rng(2)
-    points = (make_points(60) * 100).astype(np.float32)
-    points[50:] = points[:10]
-    landmarks = np.arange(50)
-    places = rng.normal(size=(50, 2))
-
-    made = place_among(points, landmarks, places)
-
-    assert np.array_equal(made[landmarks], places)
-    weights = _affinities(np.array([[0.0, *[1e4] * 14]]))
-    assert weights[0, 0] == weights.max()

@@ -12,7 +12,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
+from deltadex.search import FreshQuery, StoredQuery, explain_pair, find_similar, neighbours
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
 from deltadex.store import Filters
@@ -164,17 +164,6 @@ def test_of_a_large_family_the_nearest_of_each_kind_are_scored(
     assert rows.tolist() == sorted(expected)
 
 
-@pytest.mark.parametrize(("limit", "k", "n"), [(40, 1, 40), (39, 1, 16), (39, 40, 40)])
-def test_a_family_is_compared_whole_up_to_a_size_or_where_so_many_are_asked_for(
-    two_kinds, monkeypatch, limit, k, n
-):
-    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", limit)
-    monkeypatch.setattr(neighbours, "CANDIDATES", 8)
-    view, resolved = resolve(two_kinds, fresh([1, 2, 3, 4]), None, None)
-
-    assert len(candidates_of(view, resolved, k, None)) == n
-
-
 def test_a_recipe_without_sketches_compares_vectors(catalog):
     (found,) = find_similar(catalog, fresh([1, 0, 0, 0], recipe=PLAIN), k=9).neighbours
 
@@ -203,11 +192,17 @@ def test_what_cannot_be_answered_is_refused_by_name(catalog, query, options, err
         find_similar(catalog, query, **({"k": 3} | options))
 
 
-def test_a_fresh_query_cannot_change_its_recipe(catalog):
+def test_a_stored_and_a_fresh_query_explain_alike(catalog):
+    by_name = explain_pair(catalog, StoredQuery("b"), "c")
+    by_weights = explain_pair(catalog, fresh([1, 1, 0, 0]), "c")
+
+    assert by_name["similarity"] == pytest.approx(0.5**0.5, abs=OF_A_SKETCH)
+    assert by_name["slots"] == by_weights["slots"]
+    assert (by_name["query"], by_weights["query"]) == ("b", "./new")
+
+
+def test_a_fresh_query_of_no_family_or_of_another_recipe_is_refused(catalog):
     with pytest.raises(RequestError, match="fingerprinted under sketch, not mean-factors"):
         find_similar(catalog, fresh([1, 0, 0, 0]), k=1, recipe="mean-factors")
-
-
-def test_a_family_without_fingerprints_is_refused(catalog):
     with pytest.raises(EmptyCatalog, match="no model of nobody has a sketch fingerprint"):
         find_similar(catalog, fresh([1, 0, 0, 0], base="nobody"), k=1)

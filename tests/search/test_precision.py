@@ -1,7 +1,5 @@
 """Purity against a second reading of its definition, in plain Python loops."""
 
-import hashlib
-
 import numpy as np
 import pytest
 from families import make_family, ranked
@@ -9,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.search import evaluation
-from deltadex.search.evaluation import Retrieval, rank
 
 
 def purity_by_definition(family, exclude=None, with_unlabelled=False):
@@ -90,18 +87,3 @@ def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     monkeypatch.setattr(evaluation, "LARGE_BYTES", 8 * 40 * 7)
 
     assert ranked(family) == whole
-
-
-def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
-    rng = np.random.default_rng(4)
-    family = make_family(rng.normal(size=(60, 5)), [f"d{i % 7}" for i in range(59)] + [None])
-    whole = {result.model: result for result in ranked(family)}
-    by_digest = sorted(whole, key=lambda id: hashlib.sha256(id.encode()).digest())
-
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 59)
-    monkeypatch.setattr(evaluation, "SAMPLE", 12)
-    sample = Retrieval.of(family)
-
-    assert (sample.eligible, len(sample.queries)) == (59, 12)
-    assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
-    assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12

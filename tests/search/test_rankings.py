@@ -104,10 +104,3 @@ def test_what_cannot_be_written_is_refused(db, tmp_path):
     with pytest.raises(RequestError, match="nowhere: no such folder"):
         db.export_scores("nowhere/scores.parquet")
     assert not (tmp_path / "scores.parquet").exists()
-
-
-def test_families_without_queries_have_no_scores(tmp_path):
-    make_catalog(tmp_path / "c.duckdb", make_indexed("a", [1, 0, 0, 0], dataset="a")).close()
-
-    with dx.open(tmp_path / "c.duckdb") as db, pytest.raises(RequestError, match="no two share"):
-        db.export_scores(tmp_path / "scores.parquet")

@@ -64,14 +64,6 @@ def test_a_warm_search_executes_no_statement(catalog, monkeypatch):
     assert seen == []
 
 
-def test_labels_are_read_whole_once_a_family_is_asked_often(catalog, monkeypatch):
-    answers = [_ask(catalog) for _ in range(8)]
-    seen = _statements(monkeypatch)
-
-    assert _ask(catalog) == answers[0] == answers[-1]
-    assert [sql for sql in seen if "dataset" in sql] == []
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -8,7 +8,7 @@ from catalogs import make_catalog, make_indexed
 
 from deltadex.records import Footprint
 from deltadex.search import cluster_family
-from deltadex.search.word_names import NAMED, SAME, WordNames, surest_words
+from deltadex.search.word_names import NAMED, SAME, WordNames
 from deltadex.store import STEPS, Lexicon
 
 TOPICS = ("bank", "film", "food", "news", "rain", "song", "town", "wool")
@@ -118,18 +118,3 @@ def test_clusters_without_labels_have_these_names(catalog):
         assert {text[:-1] for text in named[topic]["words"]} == {topic}
     assert named["food"]["words"] == []
     assert named["food"]["name"] == " ".join(named["food"]["terms"])
-
-
-@pytest.mark.parametrize(
-    ("seen", "answers", "named"),
-    [
-        (["a", "b", "c", "d"], ["d", "x", "b"], ["d", "b"]),
-        (["a", "b", "c", "d"], ["d", "x"], ["a", "b"]),
-        ([], ["d", "x", "b"], ["d", "x"]),
-        (["a"], [], ["a"]),
-    ],
-)
-def test_the_surest_words_are_those_of_footprint_and_update_where_both_say_enough(
-    seen, answers, named
-):
-    assert surest_words(seen, answers, 2) == named

@@ -8,7 +8,7 @@ from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_t
 
 from deltadex.data.examples import Example
 from deltadex.data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
-from deltadex.data.losses import PER_BATCH, EncodedExample, choose_loss
+from deltadex.data.losses import choose_loss
 from deltadex.errors import RequestError, StudyError
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
@@ -96,42 +96,6 @@ def test_only_the_completion_counts(causal):
     assert n_predicted == 12 * (n_completion + ends)
 
 
-@pytest.mark.parametrize("most", [4])
-def test_batches_hold_every_example_once_at_the_least_cost(causal, most):
-    loss = choose_loss(causal, make_examples(8), max_tokens=64)
-    lengths = np.random.default_rng(most).integers(1, 60, size=9).tolist()
-    examples = [EncodedExample(ids=[0] * n, value=float(row)) for row, n in enumerate(lengths)]
-
-    batches = list(loss.batches(examples, most))
-
-    assert sorted(e.value for batch in batches for e in batch) == list(range(9))
-    assert max(map(len, batches)) <= most
-    cost = sum(PER_BATCH + len(b) * max(len(e.ids) for e in b) for b in batches)
-    assert cost == cheapest(sorted(lengths), most)
-
-
-def cheapest(lengths, most):
-    """By trying every first batch."""
-    if not lengths:
-        return 0
-    sizes = range(1, min(most, len(lengths)) + 1)
-    return min(PER_BATCH + n * lengths[n - 1] + cheapest(lengths[n:], most) for n in sizes)
-
-
-def test_a_head_is_the_same_by_states_that_are_known():
-    model, examples = tiny_task_model("bert", None), make_examples(20, label=2)
-    encoded = choose_loss(model, examples, max_tokens=64).encode(examples)
-    one, other = (choose_loss(model, examples, max_tokens=64) for _ in range(2))
-    states = {}
-    one.prepare(encoded, 4, states)
-    known = dict(states)
-
-    other.prepare(encoded, 4, states)
-
-    assert all(states[text] is known[text] for text in states)
-    assert torch.equal(one._weights, other._weights)
-
-
 def test_masks_depend_on_the_text_alone():
     model = tiny_task_model("bert", "masked")
     examples = make_examples(6)
@@ -144,27 +108,17 @@ def test_masks_depend_on_the_text_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "examples", "loss", "share", "message"),
+    ("name", "head", "examples", "loss", "message"),
     [
-        ("t5", "translated", make_examples(9), None, 1.0, "name the column of answers"),
-        ("bert", None, [Example(text="a", label="x")] * 9, "classification", 1.0, "every label is"),
-        ("bert", None, make_examples(9), "masked", 1.0, "no masked loss"),
-        ("llama", "next", make_examples(3), None, 1.0, "at least 8"),
-        ("llama", "next", make_examples(9), None, 0.1, "without --budget"),
+        ("t5", "translated", make_examples(9), None, "name the column of answers"),
+        ("bert", None, [Example(text="a", label="x")] * 9, "classification", "every label is"),
+        ("bert", None, make_examples(9), "masked", "no masked loss"),
+        ("llama", "next", make_examples(3), None, "at least 8"),
     ],
 )
-def test_what_is_missing_is_said(name, head, examples, loss, share, message):
-    recipe = make_recipe("sketch", None, (), share)
-
+def test_what_is_missing_is_said(name, head, examples, loss, message):
     with pytest.raises(RequestError, match=message):
-        fingerprint_data(tiny_task_model(name, head), examples, recipe, DataQueryOptions(loss=loss))
-
-
-def test_a_recipe_without_sketches_is_refused(causal):
-    recipe = make_recipe("mean-factors", None, ())
-
-    with pytest.raises(RequestError, match="--recipe sketch"):
-        fingerprint_data(causal, make_examples(9), recipe)
+        fingerprint_data(tiny_task_model(name, head), examples, RECIPE, DataQueryOptions(loss=loss))
 
 
 @pytest.mark.parametrize(

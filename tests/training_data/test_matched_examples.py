@@ -29,17 +29,6 @@ def parity(i):
     return "ab"[i % 2]
 
 
-def test_examples_of_both_files_are_left_out_with_their_share(tmp_path):
-    one, two = sides(tmp_path, (range(100), parity), (range(54, 154), parity))
-
-    data, control, left_out = matched_examples(one, two)
-
-    texts = [{example.text for example in side.examples} for side in (data, control)]
-    assert not texts[0] & texts[1]
-    assert [len(side) for side in texts] == [54, 54]
-    assert "46 of 100 examples (46%) that two.csv has too" in left_out[0]
-
-
 def test_a_class_that_one_file_lacks_is_left_out_and_said(tmp_path):
     def rare(i):
         return "rare" if i == 7 else parity(i)

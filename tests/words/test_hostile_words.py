@@ -5,11 +5,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, TaskType, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
-from worded_families import SETS, texts_of, train
+from worded_families import SETS
 
 import deltadex as dx
 from deltadex.errors import RequestError
@@ -17,7 +15,6 @@ from deltadex.indexer.row_moves import measure_rows
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens
 from deltadex.search.vocabulary import Vocabulary
-from deltadex.search.words import personal_names
 
 ID = f"{SETS[0]}-a"
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -148,30 +145,6 @@ def test_rows_that_pad_the_base_do_not_hide_a_decay():
 
     assert moves.kind == "exact"
     assert moves.rows.tolist() == list(range(100, 300))
-
-
-def test_of_the_tokens_that_an_adapter_may_train_those_that_occurred_are_touched(worded, tmp_path):
-    allowed = range(100, 900)
-    settings = {"trainable_token_indices": {"word_embeddings": list(allowed)}}
-    model = get_peft_model(
-        BertForSequenceClassification.from_pretrained(worded.base),
-        LoraConfig(task_type=TaskType.SEQ_CLS, r=2, target_modules=["query"], **settings),
-    )
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
-    seen = train(model, tokenizer, texts_of(SETS[0]), decay=0.1)
-    model.save_pretrained(tmp_path / "tokens")
-
-    with dx.open(None) as own:
-        own.add(tmp_path / "tokens", base=str(worded.base))
-        (row,) = own._catalog.footprints.all()
-
-    assert row.footprint.kind == "exact"
-    assert set(row.footprint.tokens.tolist()) == seen & set(allowed)
-
-
-@pytest.mark.parametrize("name", ["felix", "petra", "fatima", "giulia", "mohamed", "priya"])
-def test_given_names_of_many_languages_are_left_out_of_lists(name):
-    assert name in personal_names()
 
 
 def test_words_against_a_model_of_another_base(worded, tmp_path):

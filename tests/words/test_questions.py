@@ -73,14 +73,6 @@ def test_words_against_another_model_are_those_it_did_not_see(db):
     assert {row["word"] for row in document["only_other"]} == other - alone
 
 
-def test_a_folder_is_read_without_being_stored(db, worded):
-    stored = db.words(HALVES[0]).to_json()
-    fresh = db.words(worded.models / HALVES[0]).to_json()
-
-    assert fresh["touched"] == stored["touched"]
-    assert {r["word"] for r in fresh["seen"]} & {r["word"] for r in stored["seen"]}
-
-
 def test_names_and_numbers_are_left_out_unless_asked_for(worded, tmp_path):
     texts = [f"michael called number {n} about the refund" for n in range(40)]
     tune_encoder(worded.base, tmp_path / "named", texts, decay=0.0)
@@ -101,13 +93,6 @@ def test_quick_without_footprints_and_an_empty_file_are_refused(worded, tmp_path
             own.data.find_models(worded.root / f"{HALVES[0]}.csv", quick=True)
     with dx.open(worded.path) as known, pytest.raises(DataError):
         known.data.find_models(tmp_path / "empty.csv", quick=True)
-
-
-def test_a_file_in_another_script_matches_no_model(db, tmp_path):
-    texts = [f"это предложение номер {n} написано кириллицей" for n in range(20)]
-    rows = rows_of(db, write_texts(tmp_path / "cyrillic.csv", texts))
-
-    assert all(row["verdict"] != TRAINED for row in rows.values())
 
 
 def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(own):

@@ -1,7 +1,6 @@
 """Which rows of an embedding moved."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ def touched_rows(base, share, *, decay=0.0, steps=200, move=1e-3, seed=1):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    share=st.floats(0.01, 0.9),
+    share=st.just(0.0) | st.floats(0.01, 0.9),
     decay=st.sampled_from([0.0, 1e-6, 1e-4, 1e-2]),
     base_type=st.sampled_from([torch.float32, torch.bfloat16]),
     stored=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
@@ -44,36 +43,10 @@ def test_touched_rows_are_those_that_moved_and_no_others(
 
     found = measure_rows(list(zip(base.split(blocks), rows.to(stored).split(blocks), strict=True)))
 
-    assert found.kind == "exact"
+    assert found.kind == ("exact" if share else "frozen")  # a decay and rounding touch no row
     # float32 rounds a decay in every step, by up to a tenth of it
     assert len(set(found.rows.tolist()) - chosen) <= ROWS // 1000
     assert len(found.rows) >= 0.99 * len(chosen)
-
-
-def test_a_decay_alone_touches_no_row():
-    base = base_rows()
-    rows, _ = touched_rows(base, 0.0, decay=1e-3)
-
-    assert measure_rows([(base, rows)]).kind == "frozen"
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_rounding_alone_touches_no_row(dtype):
-    base = base_rows()
-
-    assert measure_rows([(base, base.to(dtype))]).kind == "frozen"
-    assert measure_rows([(base, base.to(dtype).float())]).kind == "frozen"
-
-
-def test_rows_of_zeros_are_no_rows():
-    base = base_rows()
-    base[1000:] = 0
-    rows, chosen = touched_rows(base, 0.1)
-    rows[1000:] = 0
-
-    found = measure_rows([(base, rows)])
-
-    assert set(found.rows.tolist()) == {row for row in chosen if row < 1000}
 
 
 def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():

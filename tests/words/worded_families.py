@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -57,20 +57,6 @@ def word_pieces(vocabulary: int = 2500) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]")
 
 
-def byte_pairs(vocabulary: int = 1500) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(every_text(), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<|endoftext|>")
-
-
 def make_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Path:
     set_seed(seed)
     config = BertConfig(
@@ -115,7 +101,6 @@ def train(
     batch: int = 16,
     decay: float = 0.01,
     seed: int = 0,
-    lower: bool = True,
 ) -> set[int]:
     """AdamW over random batches; returns the tokens that really were in one."""
     set_seed(seed)
@@ -128,7 +113,7 @@ def train(
     for _ in range(steps):
         picked = [texts[i] for i in rng.choice(len(texts), batch)]
         inputs = tokenizer(
-            [text.lower() for text in picked] if lower else picked,
+            [text.lower() for text in picked],
             truncation=True,
             max_length=POSITIONS - 8,
             padding=True,

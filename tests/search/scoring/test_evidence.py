@@ -11,18 +11,13 @@ from sklearn.linear_model import LogisticRegression
 
 from deltadex.search.evidence import (
     FEWEST_MODELS,
-    LIKELY,
-    PERHAPS,
     Calibration,
     LabelledCohort,
     calibrate,
     codes_of_labels,
-    find_cases,
     fit_choices,
     null_rates,
     supports,
-    unlabelled_features,
-    verdict,
 )
 from deltadex.store import FamilyView, Label
 
@@ -46,22 +41,6 @@ def test_rates_of_the_null_are_those_of_benjamini_and_hochberg(z, more, rate):
     for place, own in enumerate(z):
         below = [n * p[k] / (k + 1) for k in range(len(z)) if z[k] <= own and k >= place]
         assert found[place] == pytest.approx(min(1.0, min(below)), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("is_copy", "probability", "bound", "words"),
-    [
-        (True, None, 0.0, "copy"),
-        (False, LIKELY, 0.0, "likely the same data"),
-        (False, PERHAPS, PERHAPS, "perhaps"),
-        (False, PERHAPS, PERHAPS + 0.01, NOTHING),
-        (False, PERHAPS - 0.01, 0.0, NOTHING),
-        (False, 0.99, 0.995, NOTHING),
-        (False, None, 0.0, NOTHING),
-    ],
-)
-def test_verdicts(is_copy, probability, bound, words):
-    assert verdict(is_copy, probability, bound) == words
 
 
 # a ranking
@@ -142,15 +121,6 @@ def weighted(values):
     return np.average(values, weights=[1.0, 0.2, 0.1][: len(values)])
 
 
-def test_a_row_without_a_label_is_judged_by_the_rows_that_follow():
-    z = np.array([8.0, 4.0, 2.0, 0.0])
-
-    features = unlabelled_features(z, 5.0, np.ones(4, bool))
-
-    assert features.tolist()[0] == [1.0, 8.0, 5.0, 6.0]
-    assert features[3] == pytest.approx([1.0, 0.0, 5.0, 0.0])
-
-
 # a family
 
 
@@ -224,60 +194,27 @@ def test_probabilities_are_those_that_are_found(height):
     assert np.mean(lone) >= 0.93
 
 
-def test_lone_queries_are_scored_in_the_family_without_their_siblings():
-    z, labels = make_family(24, 6, height=6.0)
-    codes, may = codes_of_labels(labels), ~np.eye(24, dtype=bool)
-    asked = []
-
-    def rescore(left_out):
-        asked.append({labels[place] for place in left_out})
-        without = np.where(np.isin(np.arange(24), left_out), np.nan, 3.0)
-        return np.tile(without, (len(left_out), 1))
-
-    cases = find_cases(z, codes, may, rescore)
-
-    assert asked == [{f"d{i}"} for i in range(6)]
-    assert set(cases.supports[cases.lone][:, 0]) == {3.0}
-    assert (cases.supports[~cases.lone][:, 0] > 3.0).all()
-
-
 class _View(FamilyView):
-    """A family whose labels change, as a catalog shows them."""
+    """A family with these labels, as a catalog shows it."""
 
-    changes, is_current = "0", True
-
-    def __init__(self, labels):
-        self.label_of = self._listed(labels)
-
-    def _listed(self, labels, is_guessed=False):
-        return {row: Label(name, None, None, is_guessed) for row, name in enumerate(labels)}
+    def __init__(self, labels, is_guessed=False):
+        self.known = [Label(name, None, None, is_guessed) for name in labels]
 
     def __len__(self):
-        return len(self.label_of)
-
-    def change(self, labels, *, is_guessed=False):
-        self.label_of, self.changes = self._listed(labels, is_guessed), f"{self.changes}+"
+        return len(self.known)
 
     def labels_at(self, rows):
-        return {row: self.label_of[row] for row in rows if row in self.label_of}
+        return {row: self.known[row] for row in rows}
 
 
 def test_a_calibration_is_by_the_stated_labels_as_of_now():
     z, labels = make_family(40, 8)
     cohort = LabelledCohort(np.arange(40), z, ~np.eye(40, dtype=bool))
-    view, by_labels, without = _View(labels), ask(z, labels), ask(z, [None] * 40)
+    by_labels, without = ask(z, labels), ask(z, [None] * 40)
 
-    known = cohort.calibration(view)
+    known = cohort.calibration(_View(labels))
     assert known == by_labels
-    view.change(labels)
-    assert cohort.calibration(view) is known  # another model was indexed, say
-    view.change([None] * 40)
-    assert cohort.calibration(view) == without
-    view.change(labels, is_guessed=True)
-    assert cohort.calibration(view) == without
-    view.change(labels)
-    view.is_current = False  # a snapshot: it neither takes nor gives what is current
-    assert cohort.calibration(view) == by_labels
-    view.change([None] * 40)
-    view.is_current = True
-    assert cohort.calibration(view) == without
+    assert cohort.calibration(_View(labels)) is known  # another model was indexed, say
+    assert cohort.calibration(_View([None] * 40)) == without
+    assert cohort.calibration(_View(labels)) == by_labels
+    assert cohort.calibration(_View(labels, is_guessed=True)) == without

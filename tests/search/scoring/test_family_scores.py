@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sketched import (
     SKETCHES,
-    VECTORS,
     VectorMatrix,
     make_numbers,
     make_scores,
@@ -17,9 +16,9 @@ from sketched import (
     sketch_matrix,
 )
 
-from deltadex.search import family_scores, labelled
+from deltadex.search import labelled
 from deltadex.search.evidence import COPY_COSINE, verdict
-from deltadex.search.family_scores import COHORT, bounded
+from deltadex.search.family_scores import bounded
 from deltadex.search.labelled import PairSource
 from deltadex.store import sketch_codes, true_cosines
 
@@ -57,17 +56,6 @@ def test_a_model_is_compared_alone_as_it_is_among_others(seed):
     everyone = family.prepare(matrix, KINDS, list(range(12)))
 
     assert family.compare(alone, everyone).z[0] == pytest.approx(pairs.z[5])
-
-
-def test_a_copy_is_no_stranger():
-    vectors = make_vectors(0, 12)
-    vectors[7] = vectors[2]
-
-    family, _ = score_vectors(vectors)
-
-    strangers = ~np.eye(12, dtype=bool)
-    strangers[2, 7] = strangers[7, 2] = False
-    assert np.array_equal(family.evidence.are_strangers, strangers)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 8, 20])
@@ -114,24 +102,6 @@ def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
     assert np.isfinite(pairs.z).all()
 
 
-def test_an_empty_family_has_scores_of_nothing():
-    family = make_scores([], [], VECTORS, VectorMatrix(np.zeros((0, 4), np.float32)).take)
-
-    assert family.evidence.z.shape == (0, 0)
-
-
-def test_a_large_family_is_measured_on_a_sample():
-    vectors = make_vectors(0, COHORT + 44, datasets=30)
-
-    family, pairs = score_vectors(vectors)
-
-    assert len(family.cohort) == COHORT
-    assert np.isfinite(pairs.z).all()
-    dataset = np.arange(len(vectors)) % 30
-    same = (dataset[:, None] == dataset) & ~np.eye(len(vectors), dtype=bool)
-    assert pairs.z[same].mean() > 2.5
-
-
 # coded sketches
 
 
@@ -154,16 +124,6 @@ def test_equal_sketches_have_equal_cosines_bit_by_bit():
 
 
 # scores as distances
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20))
-def test_bounded_scores_keep_the_order(z):
-    z = np.array(sorted(z))
-
-    scores = bounded(z)
-
-    assert (np.diff(scores) >= 0).all()
-    assert ((scores > -1) & (scores < 1)).all()
 
 
 @pytest.mark.parametrize("way", ["normalised", "raw", "vector"])
@@ -200,21 +160,6 @@ def test_many_models_are_compared_in_parts(monkeypatch):
     assert source.scores(rows, np.arange(12)) == pytest.approx(
         np.where(rows[:, None] == np.arange(12), 1.0, bounded(whole.z[rows]))
     )
-
-
-@given(seed=st.integers(0, 1000), n_rows=st.integers(1, 4), n=st.integers(0, 9))
-def test_medians_of_rows_are_those_of_one_row_at_a_time(seed, n_rows, n):
-    rng = np.random.default_rng(seed)
-    values, weights = rng.normal(size=(n_rows, n)), rng.choice([0.0, 0.3, 1.0], size=(n_rows, n))
-
-    medians, _ = family_scores._centre_and_spread(values, weights)
-
-    for row, held, median in zip(values, weights, medians, strict=True):
-        order = np.argsort(row)
-        row, held = row[order], held[order]
-        middles, half = held.cumsum() - held / 2, held.sum() / 2
-        expected = np.interp(half, middles[held > 0], row[held > 0]) if held.any() else 0.0
-        assert median == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("dims", [{"update": 64, "output": 128}, {"update": 24, "output": 8}])

@@ -11,7 +11,6 @@ from deltadex.search.family_scores import (
     lower_spread,
     measure_traits,
     normalised,
-    plain,
     profile_correlations,
     weights_by_kinds,
 )
@@ -126,39 +125,7 @@ def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
             assert found[i, j] == pytest.approx(expected)
 
 
-def test_a_profile_without_spread_correlates_with_nothing():
-    traits = make_traits(np.ones((4, 4)), ~np.eye(4, dtype=bool))
-
-    assert not profile_correlations(traits, traits).any()
-
-
 # weights and scales
-
-
-@given(seed=st.integers(0, 10_000))
-def test_plain_cosines_are_means_over_blocks(seed):
-    cosines, kinds = make_cosines(seed), halves(9, 4)
-    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
-
-    models = kinds, every_block(cosines)
-    found = plain(cosines, models, models, weights)
-
-    assert found[0, 8] == pytest.approx(weights[0, 1] @ cosines[:, 0, 8])
-    assert np.diag(found) == pytest.approx(1.0)
-
-
-def test_a_block_that_one_of_two_lacks_counts_in_no_pair():
-    cosines, kinds = make_cosines(0), np.zeros(9, np.int64)
-    weights, blocks = weights_by_kinds(BLOCKS, ("full",)), every_block(cosines)
-    blocks[4, 1] = 0.0
-
-    found = plain(cosines, (kinds, blocks), (kinds, blocks), weights)
-
-    update, _, of_input = weights[0, 0]
-    left = (update * cosines[0, 4] + of_input * cosines[2, 4]) / (update + of_input)
-    assert found[4] == pytest.approx(left)
-    assert found[4] == pytest.approx(found[:, 4])
-    assert found[0, 1] == pytest.approx(weights[0, 0] @ cosines[:, 0, 1])
 
 
 @settings(max_examples=25, deadline=None)

@@ -50,13 +50,3 @@ def test_a_copy_that_is_no_member_has_the_cosines_of_its_original():
     others = [row for row in range(12) if row != 3]
     assert found[12, others] == pytest.approx(found[3, others], abs=1e-9)
     assert found[12, 3] == pytest.approx(1.0)
-
-
-def test_what_all_models_share_is_nothing_in_common():
-    vectors = make_vectors(0, 40, common=2.0)
-
-    plain, found = vectors @ vectors.T, whiten(vectors, 40)
-
-    apart = ~np.eye(40, dtype=bool)
-    assert plain[apart].mean() > 0.7
-    assert abs(found[apart].mean()) < 0.1

@@ -43,16 +43,6 @@ def read(tmp_path, choice=None, **columns):
             {"text": "premise", "pair": "hypothesis", "label": "label"},
         ),
         (
-            {"question": "short", "answer": "text", "label": "class"},
-            "classes",
-            {"text": "question", "pair": "answer", "label": "label"},
-        ),
-        (
-            {"completion": "text", "prompt": "short"},
-            "completions",
-            {"text": "prompt", "completion": "completion"},
-        ),
-        (
             {"instruction": "text", "input": "short", "output": "text"},
             "completions",
             {"text": "instruction", "input": "input", "completion": "output"},
@@ -63,11 +53,6 @@ def read(tmp_path, choice=None, **columns):
             {"text": "question", "pair": "context", "completion": "answer"},
         ),
         ({"text": "text", "target": "class"}, "classes", {"text": "text", "label": "target"}),
-        (
-            {"text": "text", "target": "short"},
-            "completions",
-            {"text": "text", "completion": "target"},
-        ),
     ],
 )
 def test_columns_are_found_by_name(tmp_path, columns, kind, found):
@@ -93,23 +78,15 @@ def test_the_text_is_the_longest_natural_text_and_the_label_the_only_one(
     assert read(tmp_path, **columns) == (kind, {p: (c, "looks") for p, c in found.items()})
 
 
-LONG = "What did you like about the product when you used it for the first time at home?"
-
-
-@pytest.mark.parametrize(
-    ("n_classes", "label"), [(77, "{}"), (500, "a long class name, of {}: ".ljust(60))]
-)
-def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
-    rows = [
-        {"text": f"some words {i}", "label": label.format(i % n_classes)}
-        for i in range(2 * n_classes)
-    ]
+def test_many_classes_are_classes_in_every_draw(tmp_path):
+    label = "a long class name, of {}: ".ljust(60)
+    rows = [{"text": f"some words {i}", "label": label.format(i % 500)} for i in range(1000)]
     path = write_csv(tmp_path / "a.csv", rows)
 
     for options in ({"max_examples": 128}, {"max_examples": 64, "seed": 3}):
         read = read_examples(path, **options)
 
-        assert (read.kind, len(read.classes)) == ("classes", n_classes)
+        assert (read.kind, len(read.classes)) == ("classes", 500)
         assert all(isinstance(example.label, str) for example in read.examples)
 
 
@@ -166,14 +143,11 @@ def test_a_label_has_the_same_name_from_every_format(values, name):
 @pytest.mark.parametrize(
     ("values", "rows", "kind"),
     [
-        (range(150), 5, "classes"),
         (range(101), 5, "numbers"),  # a percentage
         ([*range(75), *range(77, 600)], 2, "classes"),  # a file may lack a few
         (range(999), 2, "classes"),
         (range(1000), 2, "numbers"),  # further ones are not counted
-        (range(0, 300, 2), 5, "numbers"),
         (range(300), 1, "names"),
-        ([f"user{i}" for i in range(60)], 1, "names"),
         ([f"intent {i}" for i in range(999)], 2, "classes"),
         ([f"intent {i}" for i in range(1000)], 2, "names"),
         (["a", "b"], 30, "classes"),

@@ -29,7 +29,6 @@ def write(path, content):
     ("name", "content", "message"),
     [
         ("a.csv", "", "the file is empty"),
-        ("a.txt", "\n \n", "the file is empty"),
         ("a.parquet", b"", "the file is empty"),
         ("a.csv", "text,label\n", "no row with values"),
         ("a.csv", "text,label\none two,1\nthree four,0\nfive,1\n", "3 examples in 3 rows"),
@@ -68,28 +67,20 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
         read_examples(write_csv(tmp_path / "a.csv", ROWS), max_examples=7)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: data[: int(0.7 * len(data))],
-        lambda data: data[:4] + b"\xee" * 596 + data[600:],
-    ],
-    ids=["70 %", "pages"],
-)
-def test_a_truncated_or_damaged_parquet_is_refused(tmp_path, damage):
+def test_a_damaged_parquet_is_refused(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", ROWS)
-    path.write_bytes(damage(path.read_bytes()))
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xee" * 596 + data[600:])
 
     with pytest.raises(DataError, match="not a whole parquet file"):
         read_examples(path)
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path):
-    part = "pair"
     path = write_csv(tmp_path / "a.csv", ROWS)
 
-    with pytest.raises(DataError, match=f"no column 'x' for --{part}; .*: id, review, stars"):
-        read_examples(path, ColumnChoice(**{part: "x"}))
+    with pytest.raises(DataError, match=r"no column 'x' for --pair; .*: id, review, stars"):
+        read_examples(path, ColumnChoice(pair="x"))
 
 
 def test_lists_of_labels_are_refused(tmp_path):
@@ -114,12 +105,7 @@ def test_a_chosen_label_that_only_names_rows_is_refused(tmp_path):
     [
         ("a.jsonl", '{"text": "cut off\n', "not JSON", "line 41"),
         ("a.jsonl", '["text"]\n', "not an object with columns", "line 41"),
-        (
-            "a.jsonl",
-            '{"text": "half \\ud83d", "label": 1}\n',
-            "undecodable",
-            "line 41",
-        ),
+        ("a.jsonl", '{"text": "half \\ud83d", "label": 1}\n', "undecodable", "line 41"),
         ("a.jsonl", '{"text": 7}\n', "not a text", "line 41"),
         ("a.csv", "one,two,three\n", "more fields than the header", "line 42"),
         ("a.csv", "alone\n", "fewer fields than the header", "line 42"),
