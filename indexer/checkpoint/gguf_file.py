@@ -193,7 +193,12 @@ class GgufFile(TensorFile):
             raise header.bad("an alignment that is none")
         start = -(-header.at // alignment) * alignment
         refs = [_ref(entry, start, source) for entry in listed]
-        _require_apart(refs, source)
+        refs.sort(key=lambda ref: (ref.start, ref.stop))
+        if len({ref.name for ref in refs}) < len(refs):
+            line = "duplicate tensor name in the header"
+            raise ModelError("duplicate-tensor", f"{source.name}: {line}")
+        if any(ref.start < before.stop for before, ref in pairwise(refs)):
+            raise ModelError("bad-offsets", f"{source.name}: two tensors overlap")
         super().__init__(source, refs, header.at)
 
     @property
@@ -251,14 +256,6 @@ def _ref(listed: _Listed, start: int, source: ByteSource) -> TensorRef:
         line = f"its tensors do not end within its {source.size} bytes; fetch it again"
         raise ModelError("truncated", f"{source.name}: {line}")
     return TensorRef(name=name, dtype=dtype, shape=shape, file=source.name, start=begin, stop=end)
-
-
-def _require_apart(refs: Iterable[TensorRef], source: ByteSource) -> None:
-    refs = sorted(refs, key=lambda ref: (ref.start, ref.stop))
-    if len({ref.name for ref in refs}) < len(refs):
-        raise ModelError("duplicate-tensor", f"{source.name}: duplicate tensor name in the header")
-    if any(ref.start < before.stop for before, ref in pairwise(refs)):
-        raise ModelError("bad-offsets", f"{source.name}: two tensors overlap")
 
 
 class GgufCheckpoint(DerivedCheckpoint):

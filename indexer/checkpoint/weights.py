@@ -191,7 +191,6 @@ _FOREIGN_LORA = re.compile(
 )
 """Adapters of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
 
-_SUFFIXES = (".safetensors", ".bin")
 _SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
 
 
@@ -241,11 +240,11 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
             if isinstance(part, GgufFile) and not _is_part(part, number, len(names)):
                 line = "its header counts it as another part of the model; fetch it again"
                 raise ModelError("missing-shard", f"{file}: {line}")
-        checkpoint: Checkpoint = shards[names[0]]
+        checkpoint: Checkpoint = (first := shards[names[0]])
         if index or len(names) > 1:
             weight_map = weight_map or {t: file for file in names for t in shards[file].tensors}
             checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
-        if isinstance(first := shards[names[0]], GgufFile):
+        if isinstance(first, GgufFile):
             checkpoint = under_usual_names(checkpoint, first.settings)
         opened.pop_all()
     return checkpoint
@@ -409,13 +408,9 @@ def _weight_map(index: bytes, name: str) -> dict[str, str]:
     weight_map = read_json(index, name=name).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError("bad-config", f"{name}: no weight_map")
-    if not all(_is_file_name(file) for file in weight_map.values()):
-        line = "weight_map names something that is not a weight file beside it"
-        raise ModelError("bad-config", f"{name}: {line}")
+    for file in weight_map.values():
+        is_weights = isinstance(file, str) and file.endswith((".safetensors", ".bin"))
+        if not is_weights or not file.isprintable() or {"/", "\\"} & set(file):
+            line = "weight_map names something that is not a weight file beside it"
+            raise ModelError("bad-config", f"{name}: {line}")
     return dict(weight_map)
-
-
-def _is_file_name(value: object) -> bool:
-    if not isinstance(value, str) or not value.endswith(_SUFFIXES):
-        return False
-    return value.isprintable() and not {"/", "\\"} & set(value)

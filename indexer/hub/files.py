@@ -637,26 +637,19 @@ def read_small_file(
 
 
 def _is_content_of(response: httpx2.Response, hub: tuple[str, str, int]) -> bool:
-    named = _named_hash(response, hub)
-    if named is None:
+    """Whether the content has the hash by which the Hub's last answer names it, if one does."""
+    answers = [r for r in (response, *reversed(response.history)) if origin_of(r.url) == hub]
+    named = [r.headers.get(header, "") for header in ("X-Linked-Etag", "ETag") for r in answers]
+    hashes = filter(_HASH.fullmatch, (etag.removeprefix("W/").strip('"') for etag in named))
+    if (expected := next(hashes, None)) is None:
         return True
     content = response.content
-    if len(named) == 64:
-        return hashlib.sha256(content).hexdigest() == named
+    if len(expected) == 64:
+        return hashlib.sha256(content).hexdigest() == expected
     blob = b"blob %d\0" % len(content) + content
-    return named in (
+    return expected in (
         hashlib.sha1(data, usedforsecurity=False).hexdigest() for data in (blob, content)
     )
-
-
-def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | None:
-    answers = [r for r in (*response.history, response) if origin_of(r.request.url) == hub]
-    for header in ("X-Linked-Etag", "ETag"):
-        for answer in reversed(answers):
-            etag = answer.headers.get(header, "").removeprefix("W/").strip('"')
-            if _HASH.fullmatch(etag):
-                return etag
-    return None
 
 
 class HubWeights:

@@ -91,8 +91,9 @@ def test_blocks_of_fp8_are_multiplied_with_their_scale(tmp_path, block, config):
     assert error == pytest.approx(float((read - weight).norm() / weight.norm()), rel=0.15)
 
 
-@pytest.mark.parametrize("block", [(1, 32), (128, 128)])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e8m0fnu])
+@pytest.mark.parametrize(
+    ("block", "dtype"), [((1, 32), torch.uint8), ((128, 128), torch.float8_e8m0fnu)]
+)
 def test_scales_that_are_powers_of_two_are_those_of_transformers(tmp_path, block, dtype):
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 

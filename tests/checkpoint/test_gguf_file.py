@@ -46,7 +46,7 @@ def test_every_matrix_is_that_of_the_converted_model_rounded(name, tmp_path):
         assert checkpoint.relative_error(old, read) == pytest.approx(error, rel=0.2)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_file_is_read_as_transformers_reads_it(name, tmp_path):
     convert(name, make_model(name).state_dict(), tmp_path / "model-Q8_0.gguf")
 
@@ -58,7 +58,7 @@ def test_a_file_is_read_as_transformers_reads_it(name, tmp_path):
     assert all(torch.equal(checkpoint.read(n), theirs[n]) for n in checkpoint.tensors)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
     make_model(name).save_pretrained(tmp_path / "base")
     base = make_model(name).state_dict()
@@ -117,7 +117,7 @@ def test_floats_are_read_as_they_are_stored(kind, tmp_path):
     assert checkpoint.tensors[name].dtype == kind.name
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q6_K", "Q4_K"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q6_K"])
 def test_other_types_are_refused_by_their_name(kind, tmp_path):
     path = convert("llama", make_model("llama").state_dict(), tmp_path / "model.gguf")
     content = path.read_bytes()
@@ -184,18 +184,17 @@ def test_files_of_one_form_are_ambiguous_and_a_name_that_is_no_form_tells_none(t
         open_local(tmp_path / "two")
 
 
-@pytest.mark.parametrize(("heads", "other"), [(8, "8 query"), (2, "2 query")])
-def test_heads_that_are_not_those_of_the_bases_config_are_refused(heads, other, tmp_path):
+def test_heads_that_are_not_those_of_the_bases_config_are_refused(tmp_path):
     model = make_model("llama")
     model.save_pretrained(tmp_path / "base")
     tuned = {n: t + 0.1 * t.std() * torch.randn_like(t) for n, t in model.state_dict().items()}
-    convert("llama", tuned, tmp_path / "models" / "m" / "model.gguf", heads=heads)
+    convert("llama", tuned, tmp_path / "models" / "m" / "model.gguf", heads=8)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         (row,) = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()["failed"]
 
     assert row["code"] == "shape-mismatch"
-    assert f"its GGUF header counts {other} heads, the base's config 4" in row["reason"]
+    assert "its GGUF header counts 8 query heads, the base's config 4" in row["reason"]
 
 
 def pack(form, *values):
@@ -206,11 +205,9 @@ MANY = b"\xff" * 8
 HEADS, QUERIES, VALUES = b"head_count", b"attn_q.weight", b"attn_v.weight"
 CUTS = {
     "empty": ("truncated", lambda c: b""),
-    "magic": ("bad-header", lambda c: b"GGML" + c[4:]),
     "lfs": ("bad-header", lambda c: b"version https://git-lfs.github.com/spec/v1\n"),
     "version": ("bad-header", lambda c: c[:4] + struct.pack(">I", 3) + c[8:]),
     "tensors": ("bad-header", lambda c: c[:8] + MANY + c[16:]),
-    "settings": ("bad-header", lambda c: c[:16] + MANY + c[24:]),
     "header": ("truncated", lambda c: c[:300]),
     "name": ("truncated", lambda c: c[:24] + MANY + c[32:]),
     "data": ("truncated", lambda c: c[:-4000]),
@@ -220,9 +217,7 @@ EDITS = {
     "numbers": ("truncated", pack("IQ", 8, 64), pack("I", 4) + MANY),
     "type": ("bad-header", HEADS + pack("I", 4), HEADS + pack("I", 99)),
     "heads": ("bad-header", HEADS + pack("II", 4, 4), HEADS + pack("II", 4, 7)),
-    "no heads": ("bad-header", HEADS + pack("II", 4, 4), HEADS + pack("II", 4, 0)),
     "architecture": ("quantized", pack("Q", 5) + b"llama", pack("Q", 5) + b"other"),
-    "unmapped": ("quantized", b"blk.0.attn_q.weight", b"blk.0.attn_x.weight"),
     "twice": ("duplicate-tensor", b"blk.0.attn_q.weight", b"blk.1.attn_q.weight"),
     "rows": ("bad-offsets", VALUES + pack("IQ", 2, 64), VALUES + pack("IQ", 2, 63)),
     "size": ("truncated", VALUES + pack("IQQ", 2, 64, 32), VALUES + pack("IQQ", 2, 64, 1 << 40)),

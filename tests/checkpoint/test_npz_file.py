@@ -70,9 +70,7 @@ GOOD = npy(np.ones((2, 2), "<f4"))
     [
         ([("w.npy", npy(np.array([{"a": 1}], dtype=object)))], "unsafe-pickle"),
         ([("w.npy", b"\x93NUMPY\x01\x00\xff\xff{")], "bad-header"),
-        ([("w.npy", b"text")], "bad-header"),
         ([("w.npy", GOOD[:-4])], "bad-offsets"),
-        ([("w.npy", GOOD.replace(b"(2, 2)", b"(-2,-2)"[:6]))], "bad-header"),
         ([("w.npy", GOOD.replace(b"(2, 2), }    ", b"(-2, -2), }  "))], "bad-offsets"),
         ([("w.npy", GOOD.replace(b"(2, 2), }          ", b"(9999999, 9999999,)"))], "bad-header"),
         ([("w.npy", GOOD.replace(b"(2, 2), }        ", b"(9999999, 99999)}"))], "bad-offsets"),

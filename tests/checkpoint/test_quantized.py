@@ -43,36 +43,28 @@ STORED = {
 
 
 @pytest.mark.parametrize("scheme", STORED)
-@pytest.mark.parametrize("backwards", [False, True])
-def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme, backwards):
+def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme):
     items = list((NORM | STORED[scheme]).items())
 
-    tensors = refs(dict(reversed(items) if backwards else items))
-
-    assert quantization({"model_type": "llama"}, tensors, ["model.safetensors"]) == scheme
+    for order in (items, reversed(items)):
+        assert quantization({"model_type": "llama"}, refs(dict(order)), ["m.bin"]) == scheme
 
 
 @pytest.mark.parametrize(
     ("declared", "scheme"),
     [
         ({"quant_method": "gptq", "bits": 4}, "GPTQ"),
-        ({"quant_method": "awq"}, "AWQ"),
         ({"quant_method": "fp8"}, None),
         ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, None),
         ({"quant_method": "compressed-tensors", "format": "float-quantized"}, None),
-        ({"quant_method": "mxfp4"}, "MXFP4"),
         ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
-        ({"quant_method": "bitsandbytes"}, "bitsandbytes"),
         ({"load_in_8bit": True, "load_in_4bit": False}, None),
         ({"quant_method": "hqq"}, "hqq"),
         ({"bits": 4}, "a quantisation that its config declares"),
         ({"quant_method": ["x"]}, "a quantisation that its config declares"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False}, None),
-        ({"load_in_4bit": False, "load_in_8bit": False}, None),
         ({"load_in_4bit": False}, None),
-        ({}, None),
-        (None, None),
         ("gptq", None),
     ],
 )
@@ -92,10 +84,7 @@ def test_a_config_declares_its_scheme(declared, scheme):
         (["model.gguf"], None),
         (["Q4/model.gguf", "config.json", "training_args.bin"], "GGUF"),
         (["model.gguf", "model.safetensors"], None),
-        (["model.gguf", "pytorch_model.bin"], None),
         (["model.gguf", "pytorch_model-00001-of-00002.bin"], None),
-        (["model.gguf", "adapter_model.bin"], None),
-        (["model.safetensors"], None),
         ([], None),
     ],
 )

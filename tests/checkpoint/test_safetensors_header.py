@@ -95,21 +95,17 @@ def lone(entry, n_bytes=4):
 
 
 REFUSALS = {
-    "no bytes": (b"", "truncated"),
     "seven bytes": (b"\0" * 7, "truncated"),
     "header beyond the file": (struct.pack("<Q", 100) + b"{}", "truncated"),
-    "header of 100 MB": (struct.pack("<Q", 10**8) + b"{}", "bad-header"),
     "header of 2^64 - 1": (struct.pack("<Q", 2**64 - 1) + b"{}", "bad-header"),
     "a Git LFS pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
         "bad-header",
     ),
-    "no header": (file_bytes(b""), "bad-header"),
     "not JSON": (file_bytes(b"{'a': 1}"), "bad-header"),
     "not UTF-8": (file_bytes(b'{"\xff": 1}'), "bad-header"),
     "not an object": (file_bytes([GOOD]), "bad-header"),
     "a depth bomb": (file_bytes(b'{"a":' * 100_000), "bad-header"),
-    "a list bomb": (file_bytes(b"[" * 100_000), "bad-header"),
     "a number of many digits": (file_bytes(b'{"a": ' + b"9" * 5000 + b"}"), "bad-header"),
     "a name twice": (
         file_bytes(b'{"a":%(e)s,"a":%(e)s}' % {b"e": json.dumps(GOOD).encode()}, bytes(4)),
@@ -124,27 +120,19 @@ REFUSALS = {
         "bad-header",
     ),
     "an entry that is a list": (file_bytes({"a": [["dtype", "U8"]]}), "bad-header"),
-    "no dtype": (file_bytes({"a": {"shape": [], "data_offsets": [0, 0]}}), "bad-header"),
     "dtype a number": (lone({**GOOD, "dtype": 1}), "bad-header"),
-    "a float offset": (lone(entry(0, 4.0, [4])), "bad-header"),
-    "a text offset": (lone(entry("0", 4, [4])), "bad-header"),
     "a boolean size": (lone(entry(0, 1, [True]), 1), "bad-header"),
-    "a negative size": (lone(entry(0, 4, [-4])), "bad-header"),
     "a negative offset": (lone(entry(-4, 0, [4])), "bad-header"),
     "an offset of 2^63": (lone(entry(0, 2**63, [4])), "bad-header"),
     "three offsets": (lone({**GOOD, "data_offsets": [0, 4, 4]}), "bad-offsets"),
     "offsets in reverse": (lone(entry(4, 0, [4])), "bad-offsets"),
-    "too few bytes for the shape": (lone(entry(0, 4, [5])), "bad-offsets"),
     "too many dimensions": (lone(entry(0, 1, [1] * 65), 1), "bad-offsets"),
     "2^62 squared elements": (lone(entry(0, 0, [2**62, 2**62]), 0), "bad-offsets"),
     "2^64 elements, none in the end": (lone(entry(0, 0, [0, 2**32, 2**32]), 0), "bad-offsets"),
     "half a byte of F4": (lone(entry(0, 2, [3], "F4"), 2), "bad-offsets"),
     "overlap": (file_bytes({"a": entry(0, 4), "b": entry(2, 6)}, bytes(6)), "bad-offsets"),
-    "the same bytes twice": (file_bytes({"a": GOOD, "b": GOOD}, bytes(4)), "bad-offsets"),
-    "a hole": (file_bytes({"a": entry(0, 2), "b": entry(4, 6)}, bytes(6)), "bad-offsets"),
     "a hole at the start": (lone(entry(2, 4)), "bad-offsets"),
     "bytes after the last tensor": (lone(GOOD, 5), "bad-offsets"),
-    "the last tensor cut": (lone(GOOD, 3), "truncated"),
     "a tensor of 2^40 bytes": (lone(entry(0, 2**40), 3), "truncated"),
     "a long name with a line break": (
         file_bytes({"\n" * 10_000: entry(0, 4, [5])}, bytes(4)),
@@ -164,24 +152,16 @@ def test_a_damaged_file_is_refused_with_its_code_as_the_library_refuses_or_misre
     assert library_accepts(file) == (case in READ_AMBIGUOUSLY)
 
 
-@pytest.mark.parametrize(("dtype", "shape", "size"), [("F4", [4, 2], 4), ("F6_E2M3", [4], 3)])
-def test_types_below_a_byte_are_listed_but_not_decoded(dtype, shape, size):
-    (ref,) = parse(file_bytes({"a": entry(0, size, shape, dtype)}, bytes(size)))
+def test_types_below_a_byte_and_unknown_ones_are_an_error_only_when_they_are_read():
+    header = {"a": entry(0, 3, [4], "F6_E2M3"), "b": entry(3, 12, [1], "Z"), "c": entry(12, 13)}
 
-    assert (ref.dtype, ref.stop - ref.start) == (dtype, size)
-    with pytest.raises(ModelError, match=f"unsupported-dtype: f: tensor 'a' is '{dtype}'"):
-        decode(bytearray(size), ref)
+    a, b, c = parse(file_bytes(header, bytes(13)))
 
-
-def test_an_unknown_dtype_is_an_error_only_when_it_is_read():
-    header = {"a": entry(0, 7, [3], "F8_E9M9000"), "b": entry(7, 12, [1], "Z"), "c": entry(12, 13)}
-    header["a"]["data_offsets"] = [0, 3]
-    header["b"]["data_offsets"] = [3, 12]
-
-    *_, c = refs = parse(file_bytes(header, bytes(13)))
-
-    assert [ref.dtype for ref in refs] == ["F8_E9M9000", "Z", "U8"]
+    assert [ref.dtype for ref in (a, b, c)] == ["F6_E2M3", "Z", "U8"]
     assert decode(bytearray(1), c).item() == 0
+    for ref in (a, b):
+        with pytest.raises(ModelError, match=f"unsupported-dtype: f: .* is '{ref.dtype}'"):
+            decode(bytearray(ref.stop - ref.start), ref)
 
 
 def test_the_largest_header_is_taken_and_one_byte_more_and_a_cut_one_are_not():

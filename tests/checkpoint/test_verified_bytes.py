@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import random
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
 from hypothesis import example, given
 from hypothesis import strategies as st
 from memory_bytes import MemoryBytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan, open_local
 from deltadex.indexer.hub import files as module
 from deltadex.indexer.hub.files import VerifiedBytes
-from deltadex.store import Catalog
 
 CONTENT = random.Random(0).randbytes(1000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -200,36 +196,3 @@ def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(t
     checkpoint = open_local(tmp_path)
     assert torch.equal(checkpoint.read("a.weight"), TENSORS["a.weight"])
     assert checkpoint.verify() is None
-
-
-def test_one_shard_without_a_hash_leaves_the_model_without(tmp_path):
-    from safetensors.torch import save
-
-    folder = cached(tmp_path / "cache", written("safetensors"))
-    (folder / "model.safetensors").rename(folder / "first.safetensors")
-    (folder / "second.safetensors").write_bytes(save({"b": torch.ones(2)}))
-    index = {"weight_map": {"a.weight": "first.safetensors", "b": "second.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-    assert open_local(folder, whole=True).verify() is None
-
-
-def test_models_of_an_older_catalog_are_read_again_once(tmp_path):
-    base = make_bert(tmp_path / "base", seed=0)
-    config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
-    for name, form in (("plain", "safetensors"), ("archive", "bin")):
-        make_checkpoint(
-            tmp_path / "models" / name, finetune(base, seed=1), config=config, form=form
-        )
-    options = IndexOptions(base=str(tmp_path / "base"), source=tmp_path / "models", verify=True)
-
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        index_family(catalog, options)
-        assert [m.record.verified for m in catalog.models()] == ["crc", None]
-        catalog._session.execute("UPDATE models SET verified = 'unverified'")
-        again = index_family(catalog, options)
-        third = index_family(catalog, options)
-
-        assert (again.indexed, again.unchanged) == (2, 0)
-        assert (third.indexed, third.unchanged) == (0, 2)
-        assert [m.record.verified for m in catalog.models()] == ["crc", None]

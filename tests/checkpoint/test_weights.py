@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import struct
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,9 @@ from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
-    TensorRef,
-    decode,
     open_adapter_weights,
     open_local,
 )
-from deltadex.indexer.checkpoint import files as module
 
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
@@ -73,39 +69,22 @@ def test_every_byte_read_is_counted(tmp_path, shards):
     assert checkpoint.bytes_read == size + 3 * 5 * 4
 
 
-def test_a_stream_goes_by_file_and_offset_and_gives_each_name_once(tmp_path):
-    make_checkpoint(tmp_path, TENSORS, shards=2)
-    checkpoint = open_local(tmp_path)
-
-    names = [name for name, _ in checkpoint.stream([*reversed(TENSORS), "layer.0.weight"])]
-
-    refs = [checkpoint.tensors[name] for name in names]
-    assert [(r.file, r.start) for r in refs] == sorted((r.file, r.start) for r in refs)
-    assert sorted(names) == sorted(TENSORS)
-
-
-@pytest.mark.parametrize("form", ["safetensors", "bin"])
 @pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize(
-    "reading", [lambda c: c.read("nope"), lambda c: list(c.stream(["layer.0.weight", "nope"]))]
-)
-def test_an_absent_tensor_is_missing(tmp_path, form, shards, reading):
-    checkpoint = open_local(make_checkpoint(tmp_path, TENSORS, shards=shards, form=form))
+def test_an_absent_tensor_is_missing(tmp_path, shards):
+    checkpoint = open_local(make_checkpoint(tmp_path, TENSORS, shards=shards))
 
-    with pytest.raises(ModelError, match=r"missing-tensor: .*'nope'"):
-        reading(checkpoint)
+    for reading in (checkpoint.read, lambda name: list(checkpoint.stream([name]))):
+        with pytest.raises(ModelError, match=r"missing-tensor: .*'nope'"):
+            reading("nope")
 
 
 @pytest.mark.parametrize(
     ("files", "chosen"),
     [
-        (["model.safetensors", "pytorch_model.bin"], "model.safetensors"),
         (["pytorch_model.bin", "model.fp16.safetensors"], "pytorch_model.bin"),
         (["model.safetensors", "model.fp16.safetensors"], "model.safetensors"),
-        (["model.fp16.safetensors"], "model.fp16.safetensors"),
         (["model-00001-of-00001.safetensors"], "model-00001-of-00001.safetensors"),
         (["consolidated.safetensors", "adapter_model.safetensors"], "consolidated.safetensors"),
-        (["odd.safetensors", "training_args.bin"], "odd.safetensors"),
     ],
 )
 def test_the_file_that_transformers_would_load_is_chosen(tmp_path, files, chosen):
@@ -115,22 +94,19 @@ def test_the_file_that_transformers_would_load_is_chosen(tmp_path, files, chosen
     assert_same(read_all(open_local(tmp_path)), ONES)
 
 
-@pytest.mark.parametrize("single", ["model.safetensors", "pytorch_model.bin"])
-def test_one_file_goes_before_shards_and_safetensors_before_bin(tmp_path, single):
+def test_one_file_goes_before_shards_and_safetensors_before_bin(tmp_path):
     make_checkpoint(tmp_path, {**ZEROS, "v": torch.ones(1)}, shards=2, form="bin")
     assert len(open_local(tmp_path).tensors) == 2
 
-    write_weights(tmp_path / single, ONES)
-
-    assert_same(read_all(open_local(tmp_path)), ONES)
+    for single, tensors in (("pytorch_model.bin", ONES), ("model.safetensors", ZEROS)):
+        write_weights(tmp_path / single, tensors)
+        assert_same(read_all(open_local(tmp_path)), tensors)
 
 
 @pytest.mark.parametrize(
     ("files", "code"),
     [
-        ([], "no-weights"),
-        (["adapter_model.safetensors"], "no-weights"),
-        (["optimizer.bin"], "no-weights"),
+        (["adapter_model.safetensors", "optimizer.bin"], "no-weights"),
         (["sub/model.safetensors"], "no-weights"),
         (["one.safetensors", "two.safetensors"], "no-weights"),
         (["model-00002-of-00003.safetensors"], "missing-shard"),
@@ -146,13 +122,6 @@ def test_a_folder_without_a_clear_choice_is_refused(tmp_path, files, code):
         open_local(tmp_path)
 
 
-@pytest.mark.parametrize("opened", [open_local, open_adapter_weights])
-def test_a_missing_folder_is_not_found(tmp_path, opened):
-    with pytest.raises(ModelError, match="not-found"):
-        opened(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -163,11 +132,13 @@ def test_a_missing_folder_is_not_found(tmp_path, opened):
     ],
     ids=["link to nowhere", "folder", "pipe", "empty file"],
 )
-def test_what_is_no_file_or_an_empty_one_is_said(tmp_path, name, make, said):
-    make(tmp_path / name)
+def test_what_is_no_file_or_an_empty_one_is_said(tmp_path, make, said):
+    make(tmp_path / "pytorch_model.bin")
 
-    with pytest.raises(ModelError, match=said.format(name)):
+    with pytest.raises(ModelError, match=said.format("pytorch_model.bin")):
         open_local(tmp_path)
+    with pytest.raises(ModelError, match="not-found"):
+        open_local(tmp_path / "nowhere")
 
 
 def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_is_read(tmp_path):
@@ -191,7 +162,7 @@ def say(folder, tensor, file):
 DESCRIPTORS = Path("/proc/self/fd")
 FIRST = "model-00001-of-00002.safetensors"
 OTHER_FILES = ("/etc/x.safetensors", "../x.safetensors", "a/b.safetensors", "a\\b.safetensors")
-NO_FILES = ("", "..", "config.json", "x\n.safetensors", "x\0.safetensors", 7, None, ["x"])
+NO_FILES = ("..", "config.json", "x\0.safetensors", None, ["x"])
 
 
 @pytest.mark.parametrize("file", [*OTHER_FILES, *NO_FILES])
@@ -204,7 +175,7 @@ def test_an_index_that_leaves_its_folder_or_names_no_weight_file_is_refused(tmp_
         open_local(tmp_path / "m")
 
 
-@pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}, {"a": 1}])
+@pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}])
 def test_an_index_without_a_weight_map_is_refused(tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
 
@@ -234,25 +205,6 @@ def test_a_damaged_shard_closes_the_others(tmp_path):
         open_local(tmp_path)
 
     assert len(list(DESCRIPTORS.iterdir())) == descriptors
-
-
-@pytest.mark.parametrize("offset", [0, 1, 3])
-def test_decode_takes_misaligned_and_read_only_buffers(offset):
-    ref = TensorRef(name="a", dtype="F64", shape=(2, 1), file="f", start=0, stop=16)
-    data = bytes(offset) + struct.pack("<dd", 1.5, -2.5)
-
-    for buffer in (memoryview(data)[offset:], memoryview(bytearray(data))[offset:]):
-        tensor = decode(buffer, ref)
-
-        assert tensor.tolist() == [[1.5], [-2.5]]
-        assert tensor.data_ptr() % 8 == 0
-
-
-def test_decode_refuses_a_buffer_of_another_size():
-    ref = TensorRef(name="a", dtype="F64", shape=(2,), file="f", start=0, stop=16)
-
-    with pytest.raises(ModelError, match="truncated: f: tensor 'a' has 15 of 16 bytes"):
-        decode(bytearray(15), ref)
 
 
 LARGE = {"a": torch.randn(100, 100), "b": torch.randn(100, 100)}
@@ -285,12 +237,6 @@ def test_a_file_rewritten_in_place_has_changed(tmp_path, opened):
 def test_a_file_replaced_meanwhile_is_still_read_as_it_was(tmp_path, opened):
     make_checkpoint(tmp_path / "new", {name: torch.zeros(1) for name in LARGE})
     os.replace(tmp_path / "new/model.safetensors", tmp_path / "model.safetensors")
-
-    assert torch.equal(opened.read("b"), LARGE["b"])
-
-
-def test_reads_in_pieces_give_the_whole_tensor(opened, monkeypatch):
-    monkeypatch.setattr(module, "MAX_READ_BYTES", 999)
 
     assert torch.equal(opened.read("b"), LARGE["b"])
 

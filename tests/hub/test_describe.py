@@ -13,16 +13,6 @@ from deltadex.indexer.hub.session import HubSession
 BAD_TOKEN = {"X-Error-Message": "Invalid credentials in Authorization header"}
 
 
-def test_a_repository_is_pinned_to_its_commit(hub, session):
-    repo = hub.add("org/model", {"model.safetensors": b"", "config.json": b"{}"}, downloads=4)
-
-    model = describe("org/model", session=session)
-
-    assert (model.id, model.sha, model.downloads) == ("org/model", repo.sha, 4)
-    assert model.files == ("config.json", "model.safetensors")
-    assert len(hub.log) == 1
-
-
 def test_an_id_of_one_segment_is_an_id_and_a_renamed_repository_is_described_under_its_new_name(
     hub, session
 ):
@@ -40,8 +30,6 @@ def test_an_id_of_one_segment_is_an_id_and_a_renamed_repository_is_described_und
         ({"status": 401, "headers": BAD_TOKEN}, "unauthorized"),
         ({"status": 403}, "unauthorized"),
         ({"status": 403, "headers": {"X-Error-Code": "GatedRepo"}}, "gated"),
-        ({"status": 401, "headers": {"X-Error-Code": "GatedRepo"}}, "gated"),
-        ({"status": 401}, "private-or-missing"),
         ({"status": 404}, "private-or-missing"),
         ({"status": 451}, "disabled"),
         ({"status": 418}, "hub-bad-answer"),
@@ -81,7 +69,7 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
     assert describe("org/mine", session=session).id == "org/mine"
 
 
-@pytest.mark.parametrize("id", ["", "a/b/c", "../etc/passwd", "a b", "-x", "https://x.y/z"])
+@pytest.mark.parametrize("id", ["", "../etc/passwd", "https://x.y/z"])
 def test_what_is_no_id_is_not_requested(hub, session, id):
     with pytest.raises(ModelError, match=r"^not-found: "):
         describe(id, session=session)
@@ -160,7 +148,6 @@ def test_a_recorded_answer_gives_every_field():
     [
         (["adapter_model.safetensors", "model.safetensors"], None, "adapter"),
         (["checkpoint-5/adapter_model.safetensors", "model.safetensors"], None, "full"),
-        (["model.safetensors"], "quantized", "full"),
         (["model.safetensors", "m.Q4.gguf"], "quantized", "full"),
         (["README.md"], "quantized", "quantized"),
         (["pytorch_lora_weights.safetensors"], None, "adapter"),
@@ -169,7 +156,6 @@ def test_a_recorded_answer_gives_every_field():
         ([], None, "other"),
         (None, "adapter", "adapter"),
         (None, "quantized", "quantized"),
-        (None, "merge", "full"),
     ],
 )
 def test_the_files_at_the_top_decide_what_a_model_is(files, relation, kind):
@@ -214,10 +200,8 @@ REFUSED = [
     (model(tags=["base_model:quantized:org/base"], **dtypes(U8=9, F16=1)), "quantized"),
     (model("README.md", tags=["gptq"]), "quantized"),
     (model(tags=["4-bit", "bitsandbytes"], **dtypes(U8=700, F16=300)), "quantized"),
-    (model(config={"quantization_config": {"quant_method": "awq"}}), "quantized"),
     (model(**dtypes(I32=40, F16=60)), "quantized"),
     (model(**dtypes(F8_E5M2=900, BF16=100)), "quantized"),
-    (model("README.md", "tf_model.h5"), "no-weights"),
     (model("adapter_config.json"), "no-weights"),
     (model("checkpoint-5/model.safetensors"), "no-weights"),
     (model("a.safetensors", "b.safetensors"), "no-weights"),
@@ -243,16 +227,12 @@ WORTH_A_TRY = [
 ]
 
 
-@pytest.mark.parametrize(("refused", "code"), REFUSED)
-def test_a_hopeless_model_is_refused_without_a_request(refused, code, hub, session):
-    error = early_refusal(refused, session=session)
-
-    assert error is not None
-    assert error.code == code
-    assert error.reason.startswith("a/b: ")
+def test_a_hopeless_model_is_refused_without_a_request_and_a_promising_one_is_not(hub, session):
+    for refused, code in REFUSED:
+        error = early_refusal(refused, session=session)
+        assert error is not None, refused
+        assert (error.code, error.reason[:5]) == (code, "a/b: "), refused
+    assert [early_refusal(good, session=session) for good in WORTH_A_TRY] == [None] * len(
+        WORTH_A_TRY
+    )
     assert hub.log == []
-
-
-@pytest.mark.parametrize("good", WORTH_A_TRY)
-def test_a_promising_model_is_not(good, session):
-    assert early_refusal(good, session=session) is None

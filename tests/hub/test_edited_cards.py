@@ -1,12 +1,10 @@
 """What a second run reads of models whose commit is new and whose weights are not."""
 
-import hashlib
 import json
 from dataclasses import replace
 
 import pytest
 from fault_family import MEMBERS, run
-from hub_standin import Fault
 
 from deltadex.store import Catalog
 
@@ -73,34 +71,3 @@ def test_weights_are_read_again_where_the_config_that_says_how_is_another(hub, t
 
     assert json.loads(after.stdout)["bytes_read"] > 0
     assert after.codes["org/adapter"] == "indexed"
-
-
-def place_of(hub, id):
-    """The path of a model's only weight file in the storage."""
-    content = hub.repos[id].files["model.safetensors"]
-    return f"/store/{hashlib.sha256(content).hexdigest()}"
-
-
-def test_a_base_that_is_fetched_twice_is_counted_twice(hub, tmp_path):
-    base = place_of(hub, "org/base")
-    once = json.loads(run(tmp_path, *INDEX).stdout)
-    hub.behave()
-    hub.faults.append(Fault(path=base, kind="flip", nth=2, after=70_001))
-    (tmp_path / "again").mkdir()
-
-    twice = json.loads(run(tmp_path / "again", *INDEX).stdout)
-
-    served = sum(request.body_bytes for request in hub.log if base in request.path)
-    assert once["base_bytes_read"] < twice["base_bytes_read"] == served
-    assert twice["indexed"] == len(MEMBERS)
-
-
-def test_what_was_to_be_read_is_never_more_than_there_is(hub, tmp_path):
-    hub.faults.append(
-        Fault(path=place_of(hub, "org/full"), kind="flip", nth=2, onward=True, after=-40)
-    )
-
-    document = json.loads(run(tmp_path, *INDEX).stdout)
-
-    assert [row["code"] for row in document["failed"]] == ["checksum-mismatch"]
-    assert 0 < document["bytes_wanted"] <= document["bytes_total"]

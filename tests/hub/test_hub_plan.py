@@ -192,7 +192,6 @@ def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
     ("options", "to_read", "refused", "excluded"),
     [
         (("--exclude", "adapters", "--exclude", "gguf"), 5, 3, 2),
-        (("--depth", "1"), 5, 4, 0),
         (("--min-downloads", "1"), 0, 1, 9),
         (("--limit", "3"), 0, 3, 0),
     ],
@@ -204,15 +203,6 @@ def test_a_plan_is_of_the_models_that_are_wanted(
 
     counts = [plan["models"][key] for key in ("to_read", "refused", "excluded")]
     assert counts == [to_read, refused, excluded]
-
-
-def test_index_selects_what_plan_does(budgeted):
-    rows = budgeted.report["failed"] + budgeted.report["skipped_models"]
-
-    assert budgeted.plan["models"]["excluded"] == 1
-    assert "org/bin" not in {row["model"] for row in rows}
-    with dx.open(budgeted.folder / "c.duckdb", read_only=True) as db:
-        assert "org/bin" not in {row["model"] for row in db.models()}
 
 
 def test_a_plan_indexes_nothing_and_an_old_listing_is_not_taken_over(hub, tmp_path):

@@ -23,20 +23,9 @@ def inside(folder, files):
     return [f"{folder}/{name}" for name in files]
 
 
-def test_every_adapter_of_a_repository_is_a_model_wherever_it_lies():
-    found = names(*ADAPTER, *inside("checkpoint-100", ADAPTER), *inside("final/adapter", ADAPTER))
-
-    assert found == dict.fromkeys(
-        ("org/x", "org/x:checkpoint-100", "org/x:final/adapter"), "adapter"
-    )
-
-
-def test_full_checkpoints_in_folders_count_where_the_top_has_none():
+def test_full_checkpoints_in_folders_count_where_the_top_has_none_and_is_no_pipeline():
     assert names(*FULL, *inside("checkpoint-5", FULL)) == {"org/x": "full"}
     assert names("modules.json", *inside("0_Transformer", FULL)) == {"org/x:0_Transformer": "full"}
-
-
-def test_parts_of_a_pipeline_and_weights_of_other_forms_are_no_models():
     assert names("model_index.json", *inside("text_encoder", FULL)).keys() == {"org/x"}
     assert names("README.md", *inside("onnx", FULL)).keys() == {"org/x"}
 
