@@ -6,12 +6,12 @@ import time
 import duckdb
 import numpy as np
 import pytest
+from merges import refused
 from outcomes import OTHER, RECIPE, indexed, linear, unit
 from patients import SCHEMA
 from processes import process, said
 
 from deltadex.errors import RequestError, StoreFull
-from deltadex.records import ModelRecord, Refused
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
@@ -58,15 +58,7 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     with Catalog.open(path) as catalog:
         _fill(catalog)
         catalog.record(indexed("other", recipe=OTHER, sketched=False))
-        catalog.record(
-            Refused(
-                model=ModelRecord(id="bad", base="base"),
-                code="truncated",
-                reason="short",
-                bytes_read=0,
-                seconds=0.0,
-            )
-        )
+        catalog.record(refused("bad"))
         catalog.save_base(
             BaseRecord(base="base", revision="r", architecture="bert", shapes={"q": (4, 3)})
         )
@@ -82,7 +74,9 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     assert set(target.parent.iterdir()) == {target}
 
 
-def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target):
+def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(
+    path, target, monkeypatch
+):
     with Catalog.open(path) as catalog:
         _fill(catalog)
         back_up(catalog, target)
@@ -100,18 +94,13 @@ def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, t
     with Catalog.open(again) as restored:
         restored.record(indexed("newest"))
         assert restored.model("newest").key > newer
+        monkeypatch.setattr(time, "time_ns", lambda: 0)  # a clock that is behind
+        back_up(restored, behind := target.with_name("behind.duckdb"))
+        newest = restored.model("newest").key
 
-
-def test_keys_go_on_above_the_last_even_with_a_clock_that_is_behind(path, target, monkeypatch):
-    monkeypatch.setattr(time, "time_ns", lambda: 0)
-    with Catalog.open(path) as catalog:
-        _fill(catalog)
-        back_up(catalog, target)
-
-    with Catalog.open(target) as restored:
-        last = restored.model("m2").key
+    with Catalog.open(behind) as restored:
         restored.record(indexed("new"))
-        assert restored.model("new").key > last
+        assert restored.model("new").key > newest
 
 
 def test_a_backup_while_another_process_writes_is_a_whole_prefix(path, target):
@@ -209,31 +198,14 @@ def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monke
         catalog.record(indexed("later"))
 
 
-def test_what_is_there_is_replaced_only_if_told(path, target):
-    target.write_bytes(b"precious")
-    with Catalog.open(path) as catalog:
-        _fill(catalog)
-
-        with pytest.raises(RequestError, match="--force"):
-            back_up(catalog, target)
-        assert target.read_bytes() == b"precious"
-
-        assert back_up(catalog, target, replace=True).models == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("missing/b.duckdb", "no such folder"),
-        ("", "folder"),
-        ("c.duckdb", "the catalog itself"),
-        ("link.duckdb", "the catalog itself"),
-    ],
-)
-def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path, name, said):
+def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path):
     (tmp_path / "link.duckdb").symlink_to(path)
-    with Catalog.open(path) as catalog, pytest.raises(RequestError, match=said):
-        back_up(catalog, tmp_path / name, replace=True)
+    named = {"missing/b.duckdb": "no such folder", "": "folder"}
+    itself = dict.fromkeys(("c.duckdb", "link.duckdb"), "the catalog itself")
+    with Catalog.open(path) as catalog:
+        for name, reason in (named | itself).items():
+            with pytest.raises(RequestError, match=reason):
+                back_up(catalog, tmp_path / name, replace=True)
 
 
 # what a killed backup leaves
