@@ -74,9 +74,7 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     assert set(target.parent.iterdir()) == {target}
 
 
-def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(
-    path, target, monkeypatch
-):
+def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target, monkeypatch):
     with Catalog.open(path) as catalog:
         _fill(catalog)
         back_up(catalog, target)
