@@ -143,6 +143,7 @@ HOSTILE_ROWS = {
     "a slot twice": f"INSERT INTO slots FROM slots WHERE {ONE_SLOT}",
     "no slot": "DELETE FROM slots WHERE model = {0}",
     "two vectors": f"INSERT INTO {VECTORS} FROM {VECTORS} WHERE model = {{0}}",
+    "a long vector": f"UPDATE {VECTORS} SET vector = repeat([2], 8) WHERE model = {{0}}",
     "no vector": f"DELETE FROM {VECTORS} WHERE model = {{0}}",
     "a norm of infinity": f"UPDATE {VECTORS} SET norm = 'inf' WHERE model = {{0}}",
     "a short linear sketch": "UPDATE linear_sketches SET numbers = numbers[:3] WHERE model = {0}",
@@ -173,7 +174,7 @@ def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path
     damaged = merged["damaged"]
     assert merged["added"] == 5
     assert len(hits) == 4
-    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 22
+    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 23
     assert troubles(found) == {"models"}
     assert all(len(text) < 500 for text in (*damaged, *(finding.detail for finding in found)))
     assert "(slot energy)" in damaged[4]
