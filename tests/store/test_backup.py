@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 import pytest
 from merges import refused
-from outcomes import OTHER, RECIPE, indexed, linear, unit
+from outcomes import OTHER, RECIPE, SIGNATURE, data_set, indexed, linear, unit
 from patients import SCHEMA
 from processes import process, said
 
@@ -62,6 +62,8 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
         catalog.save_base(
             BaseRecord(base="base", revision="r", architecture="bert", shapes={"q": (4, 3)})
         )
+        catalog.data_sets.save(data_set("reviews"))
+        catalog.signatures.save(SIGNATURE)
         catalog.listings("base").save("base", [{"id": "x"}])
         catalog.studies(catalog.model("m1").key).save("rank", {"a": 1}, {"b": 2})
 

@@ -1,5 +1,8 @@
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import duckdb
 import pytest
@@ -53,6 +56,38 @@ def test_searches_answer_as_before_where_the_index_file_is_damaged_or_gone(db, e
         file.write_bytes(whole)
         harm()
         assert answers(db) == before
+
+
+def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    old = time.time() - 3600
+
+    def left(path, pid, at):
+        path = path.with_name(path.name.format(pid))
+        path.write_bytes(b"half")
+        os.utime(path, (at, at))
+        return path
+
+    ours = index_folder(db) / ".0123456789abcdef.faiss.{}.partial"
+    holder, commits = (f".c.duckdb.{name}.{{}}.0.partial" for name in ("wanted", "commits"))
+    removed = [left(path, ended.pid, old) for path in (ours, db.with_name(holder))]
+    kept = [left(path, os.getpid(), old) for path in (ours, db.with_name(commits))]
+    kept.append(left(db.with_name(".c.duckdb.{}.partial"), 0, 9e9))
+    kept.append(left(db.with_name(".monday.duckdb.{}.partial"), ended.pid, old))
+
+    found = look(db)
+
+    assert [f.state for f in found if f.check == "leftovers"] == ["repaired", "note"]
+    assert not any(path.exists() for path in removed)
+    assert all(path.exists() for path in kept)
+
+
+def test_a_nearly_full_disk_is_a_problem(db, monkeypatch):
+    usage = type("Usage", (), {"free": 10 << 20})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+
+    assert state(look(db), "space")[0] == "problem"
 
 
 # files that cannot be used

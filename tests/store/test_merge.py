@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merges import contents, counts, merge, refused, write
-from outcomes import OTHER, RECIPE, indexed, linear, unit
+from outcomes import OTHER, RECIPE, SIGNATURE, indexed, linear, unit
 from patients import sql
 from processes import holding
 
@@ -226,6 +226,22 @@ def test_families_are_joined_and_contradictions_reported(a, b):
         family = catalog.base("base")
         assert family.shapes == {"k": (4, 3), "q": (4, 3), "v": (4, 3)}
         assert (family.revision, family.architecture) == ("r", "bert")
+
+
+def test_signatures_of_bases_are_brought_where_they_are_missing(a, b):
+    def keep(path, *signatures):
+        with Catalog.open(path) as catalog:
+            for signature in signatures:
+                catalog.signatures.save(signature)
+
+    other = replace(SIGNATURE, base="org/other")
+    keep(a, replace(SIGNATURE, runs=bytes(30)), SIGNATURE)
+    keep(b, replace(SIGNATURE, revision=None), other)
+
+    merge(a, b)
+
+    with Catalog.open(a) as catalog:
+        assert catalog.signatures.all() == [SIGNATURE, other]
 
 
 # other processes

@@ -1,19 +1,16 @@
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
 from processes import process, said
 
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
-from deltadex.store.derived.row_files import Rows, Shapes, SketchFiles, checksums
+from deltadex.store.derived.row_files import SketchFiles
 from deltadex.store.files import derived_path, index_folder
 
 
@@ -198,41 +195,6 @@ def _harm(file):
     data[places] ^= 0x40
     with file.open("r+b") as opened:
         opened.write(data.tobytes())
-
-
-@given(
-    rows=st.integers(1, 5).flatmap(
-        lambda n: st.lists(st.binary(min_size=16, max_size=16), min_size=n, max_size=n)
-    ),
-    place=st.integers(0, 15),
-    bit=st.integers(0, 7),
-)
-def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
-    data = np.array([np.frombuffer(row, np.uint8) for row in rows])
-    harmed = data.copy()
-    harmed[0, place] ^= 1 << bit
-    names = np.arange(len(rows))
-
-    def sums(data, *, ending=".sketches", path="f.keys", dim=8, places=names, keys=names + 5, of=0):
-        shapes = Shapes(dim, {"update": 8}, ())
-        made = Rows.read(Path(path), shapes.to_json(), shapes.columns)
-        entries = np.zeros(len(keys), made.entries.dtype)
-        entries["key"], entries["source"] = keys, of
-        return checksums(made.identity(ending), data, places, entries)
-
-    is_same = sums(harmed) == sums(data)
-
-    assert not is_same[0]
-    assert is_same[1:].all()
-    of_others = [
-        sums(data, ending=".weights"),
-        sums(data, path="g.keys"),
-        sums(data, dim=9),
-        sums(data, places=names + 1),
-        sums(data, keys=names + 6),
-        sums(data, of=1),
-    ]
-    assert not any((other == sums(data)).any() for other in of_others)
 
 
 # rows and files in the places of others
