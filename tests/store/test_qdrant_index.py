@@ -99,13 +99,6 @@ def test_points_of_another_catalog_are_not_taken_for_models(target, tmp_path):
         assert_as_brute_force(other, 1)
 
 
-def test_a_filter_of_many_keys_is_asked_in_parts(catalog, target, monkeypatch):
-    monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)
-    use_exported(catalog, target)
-
-    assert_as_brute_force(catalog, 2)
-
-
 def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(view, monkeypatch):
     monkeypatch.setattr(index_module, "EXACT_UP_TO", 0)
     allowed = view.keys[::3]
@@ -124,6 +117,7 @@ def test_models_that_the_export_lacks_are_counted_aloud_up_to_a_number(
 ):
     use_exported(catalog, target)
     assert len(catalog.family(BASE, RECIPE).index._known[1]) == 0
+    monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)  # a filter of many keys is asked in parts
     insert(catalog, range(91, 96), unit_vectors(5, 3))
     with caplog.at_level(logging.WARNING, logger="deltadex"):
         assert_as_brute_force(catalog, 3)

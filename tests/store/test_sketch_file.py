@@ -11,7 +11,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import row_files
 from deltadex.store.derived.row_files import SketchFiles
-from deltadex.store.files import derived_path, index_folder
+from deltadex.store.files import derived_path
 
 
 @pytest.fixture(scope="module")
@@ -198,27 +198,6 @@ def _harm(file):
 
 
 # rows and files in the places of others
-
-
-def _exchange_rows(folder, endings, one, other):
-    """Exchange two rows of files; of the keys, their checksums."""
-    for ending in endings:
-        (path,) = folder.glob(f"*{ending}")
-        content = path.read_bytes()
-        header = content[: content.index(b"\n") + 1] if ending == ".keys" else b""
-        rows = np.frombuffer(content[len(header) :], np.uint8).reshape(12, -1).copy()
-        part = slice(16, None) if ending == ".keys" else slice(None)
-        rows[[one, other], part] = rows[[other, one], part]
-        path.write_bytes(header + rows.tobytes())
-
-
-@pytest.mark.parametrize("endings", [(".sketches", ".weights", ".keys"), (".vectors", ".keys")])
-def test_rows_that_were_exchanged_with_their_checksums_are_never_answered_with(kept, endings):
-    path, before = kept
-    _exchange_rows(index_folder(path), endings, 3, 8)
-
-    with Catalog.open(path, read_only=True) as catalog:
-        assert _everything(catalog) == before
 
 
 def test_files_of_another_catalog_recipe_or_slots_are_not_read(kept):
