@@ -88,14 +88,6 @@ def is_exact(index: faiss.Index) -> bool:
     return isinstance(faiss.downcast_index(index), faiss.IndexFlat)
 
 
-def flat_vectors(index: faiss.Index) -> Float32[np.ndarray, "models dim"]:
-    """Those of an exact index, in its own memory: valid for as long as the index."""
-    flat = faiss.downcast_index(index)
-    assert isinstance(flat, faiss.IndexFlat)
-    numbers = faiss.rev_swig_ptr(flat.get_xb(), index.ntotal * index.d)
-    return np.asarray(numbers.reshape(index.ntotal, index.d))
-
-
 def fits(index: faiss.Index, n_vectors: int) -> bool:
     """Whether the index is of the kind, and its lists of the size, for so many vectors."""
     if n_vectors <= FLAT_UP_TO:
@@ -309,7 +301,11 @@ class SearchIndex:
         single precision cannot tell from the last; of `n` likely ones of a larger family."""
         if not self.is_exact:
             return coarse_search(self._index, query, n, allowed)
-        vectors, keys = flat_vectors(self._index), self.keys
+        flat, keys = faiss.downcast_index(self._index), self.keys
+        assert isinstance(flat, faiss.IndexFlat)
+        # in the index's own memory
+        numbers = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+        vectors = np.asarray(numbers.reshape(flat.ntotal, flat.d))
         if allowed is None:
             scores = vectors @ query
         else:

@@ -157,18 +157,6 @@ def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
         session.execute("INSERT INTO tokenizers VALUES (?, ?)", [sha256, packed])
 
 
-def select_tokenizer(session: Session, sha256: str, own: bytes = b"") -> bytes:
-    """A tokenizer's whole JSON, by its hash or of a footprint that is not stored (`own`); raises
-    `StoreDamaged` where it is missing or damaged."""
-    content = own or _stored_tokenizer(session, sha256)
-    extended = json.loads(content).get("extends")
-    if extended is None:
-        return content
-    whole = json.loads(_stored_tokenizer(session, extended))
-    whole["added_tokens"] = json.loads(content)["added_tokens"]
-    return json.dumps(whole).encode()
-
-
 def _stored_tokenizer(session: Session, sha256: str) -> bytes:
     rows = session.execute("SELECT content FROM tokenizers WHERE sha256 = ?", [sha256])
     try:
@@ -239,22 +227,6 @@ def footprint_stamp(session: Session, base: str) -> str:
         [base],
     )
     return str(rows[0][0])
-
-
-def replace_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
-    """Give a model that is in the catalog a footprint, in place of its last; nothing where the
-    model is gone."""
-    rows = session.execute("SELECT key FROM models WHERE base = ? AND id = ?", [base, id])
-    for (key,) in rows:
-        session.execute("DELETE FROM footprints WHERE model = ?", [key])
-        insert_footprints(session, [(key, footprint)])
-
-
-def replace_tokenizer(session: Session, base: str, content: bytes) -> None:
-    """Keep the tokenizer of a base, which is in the catalog."""
-    sha256 = tokenizer_hash(content)
-    insert_tokenizer(session, sha256, content)
-    session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
 
 
 def take_tokenizer(target: Session, source: Session, sha256: str) -> None:
@@ -328,8 +300,16 @@ class Footprints:
         return {str(id) for (id,) in rows}
 
     def add(self, base: str, id: str, footprint: Footprint) -> None:
-        """Give a model of the catalog a footprint, in place of its last."""
-        self.session.write(lambda s: replace_footprint(s, base, id, footprint))
+        """Give a model of the catalog a footprint, in place of its last; nothing where the model
+        is gone."""
+
+        def replace_last(session: Session) -> None:
+            sql = "SELECT key FROM models WHERE base = ? AND id = ?"
+            for (key,) in session.execute(sql, [base, id]):
+                session.execute("DELETE FROM footprints WHERE model = ?", [key])
+                insert_footprints(session, [(key, footprint)])
+
+        self.session.write(replace_last)
 
     def lexicons(self, base: str) -> list[str]:
         """The hashes of the lexicons that responses of a family's models are of, the commonest
@@ -357,11 +337,24 @@ class Footprints:
 
     def save_tokenizer(self, base: str, content: bytes) -> None:
         """Keep the tokenizer of a base: its `tokenizer.json`."""
-        self.session.write(lambda s: replace_tokenizer(s, base, content))
+        sha256 = tokenizer_hash(content)
+
+        def keep(session: Session) -> None:
+            insert_tokenizer(session, sha256, content)
+            session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
+
+        self.session.write(keep)
 
     def tokenizer(self, sha256: str, own: bytes = b"") -> bytes:
-        """The `tokenizer.json` of that hash; `own`: that of a footprint that is not stored."""
-        return select_tokenizer(self.session, sha256, own)
+        """The whole `tokenizer.json` of that hash, or of a footprint that is not stored (`own`);
+        raises `StoreDamaged` where it is missing or damaged."""
+        content = own or _stored_tokenizer(self.session, sha256)
+        extended = json.loads(content).get("extends")
+        if extended is None:
+            return content
+        whole = json.loads(_stored_tokenizer(self.session, extended))
+        whole["added_tokens"] = json.loads(content)["added_tokens"]
+        return json.dumps(whole).encode()
 
     def family_tokenizer(self, base: str) -> str | None:
         """The hash of a base's tokenizer; None where none is kept."""
