@@ -32,11 +32,11 @@ FOOTPRINT_COLUMNS = (
     *("lexicon", "responses"),
 )
 
-NAMING = (
-    "FROM footprints f JOIN models m ON m.key = f.model "
-    "WHERE m.base = ? AND f.kind IN ('exact', 'tied')"
-)
-"""The footprints of a base's models that name tokens."""
+OF_BASE = "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?"
+"""The footprints of a base's models."""
+
+NAMING = f"{OF_BASE} AND f.kind IN ('exact', 'tied')"
+"""Those of them that name tokens."""
 
 LARGEST_VOCABULARY = 1 << 24
 """Rows of an embedding that a stored footprint may have."""
@@ -221,11 +221,8 @@ _EXTENDS = b'{"extends"'
 
 def footprint_stamp(session: Session, base: str) -> str:
     """Of a family's footprints: another one where any was added or replaced."""
-    rows = session.execute(
-        "SELECT sum(hash(f.model, f.kind, f.touched, f.share, f.tokenizer)) "
-        "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
-        [base],
-    )
+    what = "sum(hash(f.model, f.kind, f.touched, f.share, f.tokenizer))"
+    rows = session.execute(f"SELECT {what} {OF_BASE}", [base])
     return str(rows[0][0])
 
 
@@ -284,19 +281,13 @@ class Footprints:
 
     def ids(self, base: str) -> set[str]:
         """Of a family's models that have one, of whatever kind."""
-        rows = self.session.execute(
-            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
-            [base],
-        )
+        rows = self.session.execute(f"SELECT m.id {OF_BASE}", [base])
         return {str(id) for (id,) in rows}
 
     def answered(self, base: str) -> set[str]:
         """Of a family's models that were read with a lexicon, whether it told anything or not."""
-        rows = self.session.execute(
-            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
-            "AND f.lexicon IS NOT NULL",
-            [base],
-        )
+        sql = f"SELECT m.id {OF_BASE} AND f.lexicon IS NOT NULL"
+        rows = self.session.execute(sql, [base])
         return {str(id) for (id,) in rows}
 
     def add(self, base: str, id: str, footprint: Footprint) -> None:
@@ -315,7 +306,7 @@ class Footprints:
         """The hashes of the lexicons that responses of a family's models are of, the commonest
         first."""
         rows = self.session.execute(
-            "SELECT f.lexicon FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
+            f"SELECT f.lexicon {OF_BASE} "
             "AND f.responses IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
             [base],
         )
@@ -324,8 +315,8 @@ class Footprints:
     def responses(self, base: str, lexicon: str) -> list[tuple[int, bytes]]:
         """Key and stored responses of a family's models, by key."""
         return self.session.execute(
-            "SELECT f.model, f.responses FROM footprints f JOIN models m ON m.key = f.model "
-            "WHERE m.base = ? AND f.lexicon = ? AND f.responses IS NOT NULL ORDER BY f.model",
+            f"SELECT f.model, f.responses {OF_BASE} AND f.lexicon = ? "
+            "AND f.responses IS NOT NULL ORDER BY f.model",
             [base, lexicon],
         )
 

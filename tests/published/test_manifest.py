@@ -158,13 +158,13 @@ def test_a_part_that_is_none_is_refused(index, name):
 def test_threads_share_an_open_part(tmp_path, monkeypatch):
     """Unguarded, pyarrow ends the process."""
     monkeypatch.setattr(parts, "ROWS_AT_ONCE", 2)
-    publish(fill(tmp_path / "c.duckdb", family(60)), tmp_path / "index")
+    publish(fill(tmp_path / "c.duckdb", family(30)), tmp_path / "index")
     with dx.open(tmp_path / "mine.duckdb") as db:
         db.attach(tmp_path / "index")
         (index,) = open_attached(db._catalog)
         expected = np.concatenate(list(index.vectors()))
         with ThreadPoolExecutor(8) as pool:
-            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(40)))
+            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(16)))
 
     assert all(np.array_equal(vectors, expected) for vectors in read)
 
