@@ -251,8 +251,7 @@ def test_every_duckdb_from_1_5_reads_the_file(path):
     assert int.from_bytes(header[12:20], "little") <= 68
 
 
-def test_duckdb_draws_no_bar_of_its_own(path):
-    """It does so in a Python without a main file."""
+def test_duckdb_draws_no_bar_of_its_own_in_a_python_without_a_main_file(path):
     code = """
     with Catalog.open(path) as catalog:
         print(catalog._session.execute("SELECT current_setting('enable_progress_bar')"))

@@ -102,17 +102,6 @@ def test_a_later_reading_replaces_an_earlier_one_and_a_fault_that_may_pass_none(
     assert (stored.status, stored.signature) == ("indexed", ["recorded", "read"][n_changed])
 
 
-def test_merging_parts_keeps_what_the_target_has_of_other_weights(catalog, folder):
-    catalog.record(indexed("m", seed=1, signature="ours", content_sha256="1"))
-    folder.write(part(indexed("m", seed=2, signature="theirs", content_sha256="2")))
-
-    merged = merge_catalogs(catalog, [folder.url]).to_json()
-
-    assert (merged["added"], merged["differing"]) == (0, 1)
-    assert merged["conflicts"][0]["about"] == "weights"
-    assert catalog.known("base")["m"].signature == "ours"
-
-
 def data_of(folder, path):
     """The Parquet file of a part."""
     manifest = Path(folder.url, path)
