@@ -199,11 +199,6 @@ class Access:
         """Whether something else in this process has the file open."""
         return self._n_users > 1
 
-    @property
-    def is_used(self) -> bool:
-        """Whether a thread is inside `use`."""
-        return bool(self._inside)
-
     @contextmanager
     def use(self, *, writes: bool = False) -> Iterator[OpenFile]:
         """The open file; it stays open during the block.
@@ -332,7 +327,7 @@ class Access:
 def _leave_all() -> None:
     """What a program has not closed, and does not use."""
     for access in list(_ACCESSES.values()):
-        if not access.is_used:
+        if not access._inside:
             access._leave()
 
 

@@ -95,8 +95,6 @@ RECORD: Mapping[str, Limit] = {
 }
 """Columns of `models` that are fields of `ModelRecord`."""
 
-OUTCOME: Mapping[str, Limit] = {"bytes_read": _range(0, _LONG), "seconds": _range()}
-
 SLOT: Mapping[str, Limit] = {
     "stack": _matching(STACK_NAME),
     "layer": _range(0, _INT),
@@ -112,8 +110,6 @@ SLOT: Mapping[str, Limit] = {
     "zero_share": _range(0, 1, is_optional=True),
 }
 """Columns of `slots`; `sketch` depends on the recipe."""
-
-NORM = _range()
 
 
 def block_dims(recipe: Recipe) -> dict[str, int]:
@@ -151,7 +147,8 @@ def model_fault() -> str:
     """Of a row of `models`."""
     known = ", ".join(f"('{reason.status}', '{code}')" for code, reason in REASONS.items())
     status = f"CASE WHEN code IS NULL THEN status = 'indexed' ELSE (status, code) IN ({known}) END"
-    return row_fault({**RECORD, **OUTCOME, "reason": _text()}, status=status)
+    cost = {"bytes_read": _range(0, _LONG), "seconds": _range()}
+    return row_fault({**RECORD, **cost, "reason": _text()}, status=status)
 
 
 def vector_fault() -> str:
@@ -159,7 +156,7 @@ def vector_fault() -> str:
     # NaN is above every number for DuckDB
     length = "sqrt(array_inner_product(vector, vector))"
     is_unit = f"coalesce(abs({length} - 1) <= {UNIT_TOLERANCE}, false)"
-    return row_fault({"norm": NORM}, length=is_unit)
+    return row_fault({"norm": _range()}, length=is_unit)
 
 
 _NOT_FINITE_HALF = "^(.{4})*..[7F][C-F]"
@@ -196,14 +193,6 @@ def linear_faults(where: str) -> str:
     )
 
 
-def repeated_slots(where: str) -> str:
-    """`model`, its key, of every model that has a slot twice under one recipe."""
-    return (
-        f"SELECT DISTINCT model FROM slots WHERE {where} "
-        "GROUP BY model, recipe, stack, layer, role HAVING count(*) > 1"
-    )
-
-
 def model_faults(
     recipes: Mapping[str, tuple[Recipe, str]], where: str, values: Sequence[object]
 ) -> tuple[str, list[object]]:
@@ -218,7 +207,8 @@ def model_faults(
         f"SELECT model, 'slot ' || {slot_fault([r for r, _ in recipes.values()])} FROM slots "
         f"WHERE {some}",
         f"SELECT model, 'linear sketch' FROM ({linear_faults(some)})",
-        f"SELECT model, 'slots: one twice' FROM ({repeated_slots(some)})",
+        f"SELECT DISTINCT model, 'slots: one twice' FROM slots WHERE {some} "
+        "GROUP BY model, recipe, stack, layer, role HAVING count(*) > 1",
         f"SELECT model, 'slots: none' FROM ({indexed}) ANTI JOIN slots USING (model)",
     ]
     for id, (recipe, table) in recipes.items():

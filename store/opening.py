@@ -100,9 +100,6 @@ NO_EXTENSIONS = {
 OF_DUCKDB = "TYPE duckdb"
 """Of an attached file: DuckDB does not look what else it may be."""
 
-NOTHING_ELSE = "SET enable_external_access = false"
-"""From now on DuckDB opens no other file and no address."""
-
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
 time of writing it."""
@@ -240,13 +237,13 @@ def _make(path: Path) -> None:
                 ensure_schema(connection, path, read_only=False)
                 run(connection, "CHECKPOINT")
         finally:
-            log_path(temporary).unlink(missing_ok=True)
+            beside(temporary, ".wal").unlink(missing_ok=True)
 
 
 def _open_file(path: Path, *, writes: bool, cache: str, repairs: bool) -> OpenFile:
     """An existing file; a log that DuckDB refuses is set aside, where that is wanted and the file
     opens without it."""
-    seen = _state(log_path(path))
+    seen = _state(beside(path, ".wal"))
     try:
         return _opened(path, writes=writes, cache=cache)
     except StoreDamaged:
@@ -258,7 +255,7 @@ def _open_file(path: Path, *, writes: bool, cache: str, repairs: bool) -> OpenFi
     except StoreDamaged:
         # the file is damaged, too
         with suppress(OSError):
-            os.link(aside, log_path(path))
+            os.link(aside, beside(path, ".wal"))
             aside.unlink()
         raise
     line = "%s: DuckDB refuses its log: opened as of its last checkpoint; the log is %s now"
@@ -301,14 +298,9 @@ def _attached(path: Path, options: str, cache: str) -> DuckDB:
     return connection
 
 
-def log_path(catalog: Path) -> Path:
-    """Where DuckDB has the log of a catalog."""
-    return beside(catalog, ".wal")
-
-
 def refused_logs(catalog: Path) -> list[Path]:
     """Logs that were set aside."""
-    return sorted(catalog.parent.glob(f"{escape(log_path(catalog).name)}.refused-*"))
+    return sorted(catalog.parent.glob(f"{escape(beside(catalog, '.wal').name)}.refused-*"))
 
 
 def _set_aside(catalog: Path, seen: tuple[int, int] | None) -> Path | None:
@@ -322,7 +314,7 @@ def _set_aside(catalog: Path, seen: tuple[int, int] | None) -> Path | None:
         return None
     import fcntl
 
-    wal = log_path(catalog)
+    wal = beside(catalog, ".wal")
     aside = wal.with_name(f"{wal.name}.refused-{time.time_ns()}")
     try:
         with catalog.open("rb+") as held:

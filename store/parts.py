@@ -115,23 +115,6 @@ def _schema() -> pa.Schema:
     )
 
 
-def read_part(about: Part, content: bytes, name: str) -> Part:
-    """The part that a manifest and its Parquet file hold; raises `StoreDamaged` if it is none."""
-    recipes = {recipe.id: recipe for recipe in about.recipes}
-    try:
-        rows = _table(content, None).to_pylist()
-        outcomes = tuple(_outcome(row, recipes) for row in rows)
-        if not outcomes:
-            raise ValueError("no models")
-        if any(outcome.model.base != about.base for outcome in outcomes):
-            raise ValueError("a model of another base")
-    except (KeyError, TypeError, ValueError) as err:
-        # a missing value raises the other two
-        what = str(err) if isinstance(err, ValueError) else "a value is missing"
-        raise _unusable(name, what) from None
-    return replace(about, outcomes=outcomes)
-
-
 def _table(content: bytes, columns: list[str] | None) -> pa.Table:
     """The rows of a part's file; `ValueError` where they are no rows of a part."""
     try:
@@ -246,15 +229,11 @@ class PartFolder:
         # workers have other working folders
         self.url = str(self._root) if self.is_local else url
 
-    def path_of(self, part: Part) -> str:
-        """Where the manifest of a part is, from the folder."""
-        recipes = "+".join(recipe.id for recipe in part.recipes)
-        return f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
-
     def write(self, part: Part) -> str:
         """Write a part, in place of one of the same lease; returns its path from the folder. Raises
         `StoreFull` if the system refuses."""
-        path = self.path_of(part)
+        recipes = "+".join(recipe.id for recipe in part.recipes)
+        path = f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
         table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
         content = parquet_bytes(table)
         file = listed_file(content, len(part.outcomes))
@@ -277,7 +256,18 @@ class PartFolder:
             StoreError: it cannot be read.
         """
         about, content = self._read(path)
-        return read_part(about, content, f"{self.url}/{path}")
+        recipes = {recipe.id: recipe for recipe in about.recipes}
+        try:
+            outcomes = tuple(_outcome(row, recipes) for row in _table(content, None).to_pylist())
+            if not outcomes:
+                raise ValueError("no models")
+            if any(outcome.model.base != about.base for outcome in outcomes):
+                raise ValueError("a model of another base")
+        except (KeyError, TypeError, ValueError) as err:
+            # a missing value raises the other two
+            what = str(err) if isinstance(err, ValueError) else "a value is missing"
+            raise _unusable(f"{self.url}/{path}", what) from None
+        return replace(about, outcomes=outcomes)
 
     def known(self, base: str) -> dict[str, Known]:
         """What a second run compares with models' files, of every model of a family's parts; a

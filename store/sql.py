@@ -89,8 +89,14 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
             # what does not fit into the memory is not written to the disk either
             session.execute("SET temp_directory = ''")
         if limits is not None or not access.is_shared:
-            _forbid_files(session)
-        result = _result(_run(session, sql))
+            # neither files nor settings
+            for setting in ("enable_external_access", "python_enable_replacements"):
+                session.execute(f"SET {setting} = false")
+            session.execute("SET lock_configuration = true")
+        table = _run(session, sql)
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    rows = tuple(zip(*columns, strict=True))
+    result = QueryResult(columns=_distinct(table.column_names), rows=rows)
     if limits is not None and len(result.rows) > limits.rows:
         raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
     if limits is not None and len(pickle.dumps(result)) > limits.bytes:
@@ -150,13 +156,6 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
             pending += node
 
 
-def _forbid_files(session: Session) -> None:
-    """Switch off DuckDB's access to files and settings."""
-    for setting in ("enable_external_access", "python_enable_replacements"):
-        session.execute(f"SET {setting} = false")
-    session.execute("SET lock_configuration = true")
-
-
 def _run(session: Session, sql: str) -> pa.Table:
     try:
         return session.look(lambda: session.arrow(sql))
@@ -166,13 +165,6 @@ def _run(session: Session, sql: str) -> pa.Table:
         if isinstance(err.__cause__, duckdb.Error):
             raise BadQuery(f"sql: {_first_line(err.__cause__)}") from err
         raise
-
-
-def _result(table: pa.Table) -> QueryResult:
-    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
-    return QueryResult(
-        columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
-    )
 
 
 def _first_line(err: duckdb.Error) -> str:

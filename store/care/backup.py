@@ -20,13 +20,14 @@ from ..catalog import Catalog
 from ..files import (
     abandoned,
     atomic_file,
+    beside,
     file_sha256,
     make_folder,
     refuse_links,
     user_file,
     write_user_file,
 )
-from ..opening import NEW, WRITING, log_path
+from ..opening import NEW, WRITING
 from ..session import Session, literal
 from ..tables.recipes import tables
 
@@ -129,7 +130,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
                     session.execute(statement)
             raise
         finally:
-            log_path(temporary).unlink(missing_ok=True)
+            beside(temporary, ".wal").unlink(missing_ok=True)
     return models
 
 
@@ -259,18 +260,13 @@ def content_sha256(catalog: Catalog) -> str:
     Equal for two catalogs whose models have the same files and labels under the same recipes, on
     the same processor: in whatever order, by however many processes they were read.
     """
-    with closing(Session(catalog.access)) as session:
-        return session.look(lambda: _hash(session))
-
-
-def _hash(session: Session) -> str:
     digest = hashlib.sha256()
-    keys = [key for (key,) in session.execute("SELECT key FROM models ORDER BY base, id")]
-    for start in range(0, len(keys), _AT_ONCE):
-        batch = keys[start : start + _AT_ONCE]
-        for sql in _statements(session):
-            for row in session.execute(sql, [batch]):
-                digest.update(repr(row).encode())
+    with closing(Session(catalog.access)) as session, session.snapshot():
+        keys = [key for (key,) in session.execute("SELECT key FROM models ORDER BY base, id")]
+        for start in range(0, len(keys), _AT_ONCE):
+            for sql in _statements(session):
+                for row in session.execute(sql, [keys[start : start + _AT_ONCE]]):
+                    digest.update(repr(row).encode())
     return digest.hexdigest()
 
 

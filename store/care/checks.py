@@ -16,13 +16,16 @@ from ...errors import StoreError
 from ...results import JsonRecord, count, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
-from ..files import file_size, index_folder
+from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
-from ..opening import find_losses, log_path, read_metadata, schema
+from ..opening import find_losses, read_metadata, schema
 from ..session import Session, literal
 from ..tables.recipes import tables
 
-Track = Callable[[Sequence[tuple[str, int, int]], str], Iterator[tuple[str, int, int]]]
+RowRange = tuple[str, int, int]
+"""A table, and the first and the last number of some of its rows."""
+
+Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
 """Gives the same parts, and shows the progress of the named work."""
 
 State = Literal["ok", "note", "repaired", "problem"]
@@ -34,9 +37,6 @@ ROWS_AT_ONCE = 4 * 122_880
 """Of a scan: one of DuckDB's row groups for each of four threads."""
 
 REINDEX = "`deltadex rm` each of them, then index it again"
-
-RowRange = tuple[str, int, int]
-"""A table, and the first and the last number of some of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,6 @@ class CheckContext:
     def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
         return self.session.execute(sql, list(values))
-
-    def n_commits(self) -> int:
-        [(commits,)] = self.select("SELECT commits FROM meta")
-        return int(commits)
 
     def tables(self) -> list[str]:
         """Names of the catalog's tables, sorted."""
@@ -99,24 +95,18 @@ def versions() -> Finding:
     """Of the libraries."""
     shown = [f"Python {platform.python_version()}"]
     for name in SHOWN_VERSIONS:
-        version = _version(name)
-        shown.append(f"{name} {version}" if version else f"no {name}")
+        try:
+            shown.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            shown.append(f"no {name}")
     return Finding("versions", "ok", ", ".join(shown))
-
-
-def _version(name: str) -> str | None:
-    """Of an installed package, by its own name or its module's."""
-    try:
-        return metadata.version({"faiss": "faiss-cpu"}.get(name, name))
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def space(path: Path) -> Finding:
     """What is free on the disk, against what the catalog and its derived files take."""
     folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
     free = shutil.disk_usage(folder).free
-    catalog = file_size(path) + file_size(log_path(path))
+    catalog = file_size(path) + file_size(beside(path, ".wal"))
     derived = sum(map(file_size, index_folder(path).glob("*")))
     shown = f"catalog {size(catalog)}, derived files {size(derived)}, free {size(free)}"
     if free < LEAST_FREE:
@@ -181,7 +171,8 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
     losses = find_losses(context.session, path)
     forgotten = f"removing {CommitLog(path).path.name} forgets them"
     if not losses:
-        yield Finding("commits", "ok", f"all {context.n_commits()} of them")
+        [(n_commits,)] = context.select("SELECT commits FROM meta")
+        yield Finding("commits", "ok", f"all {n_commits} of them")
         return
     detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
     if losses.models:

@@ -326,16 +326,12 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
         sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
         rows = source.session.arrow(sql, [sorted(taken[own])])
         if table == "footprints":
-            _take_tokenizers(target, source, rows)
+            hashes = {*rows.column("tokenizer").to_pylist(), *rows.column("lexicon").to_pylist()}
+            for sha256 in hashes - {None}:
+                take_tokenizer(target, source.session, sha256)
         with target.registered("merged_rows", rows):
             take_rows(target, own, "merged_rows", keys)
     return taken
-
-
-def _take_tokenizers(target: Session, source: Source, footprints: pa.Table) -> None:
-    for name in ("tokenizer", "lexicon"):
-        for sha256 in set(footprints.column(name).to_pylist()) - {None}:
-            take_tokenizer(target, source.session, sha256)
 
 
 HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")

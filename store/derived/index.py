@@ -14,7 +14,6 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import faiss
@@ -71,29 +70,9 @@ SMALL_SEARCH = 1 << 26
 """Products of two numbers up to which OpenMP's threads spin for longer than they work."""
 
 
-@contextmanager
-def threads_for(n_products: int) -> Iterator[None]:
-    """One thread for a small search; OpenMP's setting is that of the calling thread alone."""
-    before = faiss.omp_get_max_threads()
-    if n_products <= SMALL_SEARCH:
-        faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
 def is_exact(index: faiss.Index) -> bool:
     """Whether the index holds the vectors themselves."""
     return isinstance(faiss.downcast_index(index), faiss.IndexFlat)
-
-
-def flat_vectors(index: faiss.Index) -> Float32[np.ndarray, "models dim"]:
-    """Those of an exact index, in its own memory: valid for as long as the index."""
-    flat = faiss.downcast_index(index)
-    assert isinstance(flat, faiss.IndexFlat)
-    numbers = faiss.rev_swig_ptr(flat.get_xb(), index.ntotal * index.d)
-    return np.asarray(numbers.reshape(index.ntotal, index.d))
 
 
 def fits(index: faiss.Index, n_vectors: int) -> bool:
@@ -309,7 +288,11 @@ class SearchIndex:
         single precision cannot tell from the last; of `n` likely ones of a larger family."""
         if not self.is_exact:
             return coarse_search(self._index, query, n, allowed)
-        vectors, keys = flat_vectors(self._index), self.keys
+        flat, keys = faiss.downcast_index(self._index), self.keys
+        assert isinstance(flat, faiss.IndexFlat)
+        # in the index's own memory
+        numbers = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+        vectors = np.asarray(numbers.reshape(flat.ntotal, flat.d))
         if allowed is None:
             scores = vectors @ query
         else:
@@ -330,8 +313,13 @@ class SearchIndex:
         fetched = min(2 * n, len(self.keys))
         if not self.is_exact or len(queries) < READ_ONCE or fetched <= n:
             return [self.nearest(query, n) for query in queries]
-        with threads_for(self._index.ntotal * self._index.d):
+        threads = faiss.omp_get_max_threads()  # of the calling thread alone
+        if self._index.ntotal * self._index.d <= SMALL_SEARCH:
+            faiss.omp_set_num_threads(1)
+        try:
             scores, positions = self._index.search(queries, fetched)
+        finally:
+            faiss.omp_set_num_threads(threads)
         as_good = scores >= scores[:, n - 1 : n] - CLOSE
         return [
             self.nearest(query, n) if is_good[-1] else np.asarray(self.keys[places[is_good]])

@@ -360,7 +360,7 @@ class PublishedPart:
     ) -> None:
         """Open a part and compare its columns with those of a part; raises `BadIndex` if it is not
         what the manifest says, as `damaged` makes it of the file's name and what is wrong."""
-        self._name, self._damaged = file.name, damaged or not_a_part
+        self._name, self._damaged = file.name, damaged
         self._dim, self._widths = manifest.recipe.dim, manifest.widths
         # two threads that read one Parquet file end the process
         self._reading = threading.Lock()
@@ -468,9 +468,6 @@ class PublishedPart:
             raise self._bad(getattr(err, "strerror", None) or type(err).__name__) from None
 
     def _bad(self, what: str) -> BadIndex:
-        return self._damaged(self._name, what)
-
-
-def not_a_part(name: str, what: str) -> BadIndex:
-    """The error of a file that is no part."""
-    return BadIndex(f"{name}: not a part of a published index ({what})")
+        if self._damaged is not None:
+            return self._damaged(self._name, what)
+        return BadIndex(f"{self._name}: not a part of a published index ({what})")

@@ -126,6 +126,12 @@ def _card_text(
         "pretty_name": f"deltadex index of {what.named}",
         "configs": [{"config_name": "models", "data_files": "models-*.parquet"}],
     }
+    sketches, form = "", manifest.sketches
+    if form is not None:
+        n_numbers = sum(form.blocks.values())
+        sketches = (
+            f", and {n_numbers} numbers of two bits for each of {len(form.slots)} weight matrices"
+        )
     template = (files(__package__) / "card.md").read_text("utf-8")
     return Template(template).substitute(
         front="\n".join(f"{name}: {json.dumps(value)}" for name, value in front.items()),
@@ -136,20 +142,13 @@ def _card_text(
         where=what.where,
         dim=what.recipe.dim,
         recipe=what.recipe.id,
-        sketches=_sketches_text(manifest.sketches),
+        sketches=sketches,
         revision=_cell(manifest.base_revision or "not recorded"),
         bytes=round(manifest.size_bytes / max(1, len(kinds))),
         size=size(manifest.size_bytes),
         licence=what.licence,
         licences="".join(f"| {name} | {n} |\n" for name, n in rows),
     )
-
-
-def _sketches_text(form: SketchForm | None) -> str:
-    if form is None:
-        return ""
-    n_numbers = sum(form.blocks.values())
-    return f", and {n_numbers} numbers of two bits for each of {len(form.slots)} weight matrices"
 
 
 def _cell(text: str) -> str:
@@ -502,11 +501,6 @@ class AttachedIndex:
             raise BadIndex("models of a kind that deltadex does not know")
         return kinds
 
-    def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass the filters; raises `BadFilter` if their condition is not
-        understood."""
-        return matching(self.models, self.base, filters.conditions())
-
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
         """The vectors of all rows in order, some at a time; of unit length. Raises `BadIndex` if a
         file is damaged."""
@@ -590,7 +584,7 @@ class PublishedFamily(FamilyView):
         return True
 
     def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
-        return np.flatnonzero(self._index.allowed(filters))
+        return np.flatnonzero(matching(self._index.models, self.base, filters.conditions()))
 
     def vectors(
         self, keys: Int64[np.ndarray, " keys"] | None = None

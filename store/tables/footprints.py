@@ -32,11 +32,11 @@ FOOTPRINT_COLUMNS = (
     *("lexicon", "responses"),
 )
 
-NAMING = (
-    "FROM footprints f JOIN models m ON m.key = f.model "
-    "WHERE m.base = ? AND f.kind IN ('exact', 'tied')"
-)
-"""The footprints of a base's models that name tokens."""
+OF_BASE = "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?"
+"""The footprints of a base's models."""
+
+NAMING = f"{OF_BASE} AND f.kind IN ('exact', 'tied')"
+"""Those of them that name tokens."""
 
 LARGEST_VOCABULARY = 1 << 24
 """Rows of an embedding that a stored footprint may have."""
@@ -157,18 +157,6 @@ def insert_tokenizer(session: Session, sha256: str, content: bytes) -> None:
         session.execute("INSERT INTO tokenizers VALUES (?, ?)", [sha256, packed])
 
 
-def select_tokenizer(session: Session, sha256: str, own: bytes = b"") -> bytes:
-    """A tokenizer's whole JSON, by its hash or of a footprint that is not stored (`own`); raises
-    `StoreDamaged` where it is missing or damaged."""
-    content = own or _stored_tokenizer(session, sha256)
-    extended = json.loads(content).get("extends")
-    if extended is None:
-        return content
-    whole = json.loads(_stored_tokenizer(session, extended))
-    whole["added_tokens"] = json.loads(content)["added_tokens"]
-    return json.dumps(whole).encode()
-
-
 def _stored_tokenizer(session: Session, sha256: str) -> bytes:
     rows = session.execute("SELECT content FROM tokenizers WHERE sha256 = ?", [sha256])
     try:
@@ -233,28 +221,9 @@ _EXTENDS = b'{"extends"'
 
 def footprint_stamp(session: Session, base: str) -> str:
     """Of a family's footprints: another one where any was added or replaced."""
-    rows = session.execute(
-        "SELECT sum(hash(f.model, f.kind, f.touched, f.share, f.tokenizer)) "
-        "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
-        [base],
-    )
+    what = "sum(hash(f.model, f.kind, f.touched, f.share, f.tokenizer))"
+    rows = session.execute(f"SELECT {what} {OF_BASE}", [base])
     return str(rows[0][0])
-
-
-def replace_footprint(session: Session, base: str, id: str, footprint: Footprint) -> None:
-    """Give a model that is in the catalog a footprint, in place of its last; nothing where the
-    model is gone."""
-    rows = session.execute("SELECT key FROM models WHERE base = ? AND id = ?", [base, id])
-    for (key,) in rows:
-        session.execute("DELETE FROM footprints WHERE model = ?", [key])
-        insert_footprints(session, [(key, footprint)])
-
-
-def replace_tokenizer(session: Session, base: str, content: bytes) -> None:
-    """Keep the tokenizer of a base, which is in the catalog."""
-    sha256 = tokenizer_hash(content)
-    insert_tokenizer(session, sha256, content)
-    session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
 
 
 def take_tokenizer(target: Session, source: Session, sha256: str) -> None:
@@ -312,30 +281,32 @@ class Footprints:
 
     def ids(self, base: str) -> set[str]:
         """Of a family's models that have one, of whatever kind."""
-        rows = self.session.execute(
-            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?",
-            [base],
-        )
+        rows = self.session.execute(f"SELECT m.id {OF_BASE}", [base])
         return {str(id) for (id,) in rows}
 
     def answered(self, base: str) -> set[str]:
         """Of a family's models that were read with a lexicon, whether it told anything or not."""
-        rows = self.session.execute(
-            "SELECT m.id FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
-            "AND f.lexicon IS NOT NULL",
-            [base],
-        )
+        sql = f"SELECT m.id {OF_BASE} AND f.lexicon IS NOT NULL"
+        rows = self.session.execute(sql, [base])
         return {str(id) for (id,) in rows}
 
     def add(self, base: str, id: str, footprint: Footprint) -> None:
-        """Give a model of the catalog a footprint, in place of its last."""
-        self.session.write(lambda s: replace_footprint(s, base, id, footprint))
+        """Give a model of the catalog a footprint, in place of its last; nothing where the model
+        is gone."""
+
+        def replace_last(session: Session) -> None:
+            sql = "SELECT key FROM models WHERE base = ? AND id = ?"
+            for (key,) in session.execute(sql, [base, id]):
+                session.execute("DELETE FROM footprints WHERE model = ?", [key])
+                insert_footprints(session, [(key, footprint)])
+
+        self.session.write(replace_last)
 
     def lexicons(self, base: str) -> list[str]:
         """The hashes of the lexicons that responses of a family's models are of, the commonest
         first."""
         rows = self.session.execute(
-            "SELECT f.lexicon FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
+            f"SELECT f.lexicon {OF_BASE} "
             "AND f.responses IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
             [base],
         )
@@ -344,8 +315,8 @@ class Footprints:
     def responses(self, base: str, lexicon: str) -> list[tuple[int, bytes]]:
         """Key and stored responses of a family's models, by key."""
         return self.session.execute(
-            "SELECT f.model, f.responses FROM footprints f JOIN models m ON m.key = f.model "
-            "WHERE m.base = ? AND f.lexicon = ? AND f.responses IS NOT NULL ORDER BY f.model",
+            f"SELECT f.model, f.responses {OF_BASE} AND f.lexicon = ? "
+            "AND f.responses IS NOT NULL ORDER BY f.model",
             [base, lexicon],
         )
 
@@ -357,11 +328,24 @@ class Footprints:
 
     def save_tokenizer(self, base: str, content: bytes) -> None:
         """Keep the tokenizer of a base: its `tokenizer.json`."""
-        self.session.write(lambda s: replace_tokenizer(s, base, content))
+        sha256 = tokenizer_hash(content)
+
+        def keep(session: Session) -> None:
+            insert_tokenizer(session, sha256, content)
+            session.execute("UPDATE families SET tokenizer = ? WHERE base = ?", [sha256, base])
+
+        self.session.write(keep)
 
     def tokenizer(self, sha256: str, own: bytes = b"") -> bytes:
-        """The `tokenizer.json` of that hash; `own`: that of a footprint that is not stored."""
-        return select_tokenizer(self.session, sha256, own)
+        """The whole `tokenizer.json` of that hash, or of a footprint that is not stored (`own`);
+        raises `StoreDamaged` where it is missing or damaged."""
+        content = own or _stored_tokenizer(self.session, sha256)
+        extended = json.loads(content).get("extends")
+        if extended is None:
+            return content
+        whole = json.loads(_stored_tokenizer(self.session, extended))
+        whole["added_tokens"] = json.loads(content)["added_tokens"]
+        return json.dumps(whole).encode()
 
     def family_tokenizer(self, base: str) -> str | None:
         """The hash of a base's tokenizer; None where none is kept."""

@@ -39,30 +39,20 @@ def document(published):
     return json.loads((published / MANIFEST).read_bytes())
 
 
-def content(document):
-    return manifest_bytes(document)
-
-
 WRONG = {
     "a later format": (("format",), 4, "format 4"),
     "an earlier format": (("format",), 2, "format 2, this deltadex reads 3"),
-    "no format": (("format",), None, "format"),
     "another recipe": (("recipe", "rank"), 3, "recipe_id"),
     "a large recipe": (("recipe", "dim"), 10**9, "dim"),
-    "no numbers": (("recipe", "dim"), 0, "dim"),
-    "a number as text": (("recipe", "rank"), "3", "rank"),
     "a truth as number": (("serial",), True, "serial"),
     "other totals": (("models",), 6, "models"),
     "a path as a file": (("parts", 0, "name"), "../../etc/passwd", "models"),
     "a file by another name": (("parts", 0, "sha256"), "0" * 64, "models"),
     "an id for a hash": (("removed",), ["a/b"], "removed"),
-    "a negative size": (("parts", 0, "bytes"), -1, "bytes"),
     "too large a file": (("parts", 0, "bytes"), 1 << 40, "bytes"),
     "fewer bytes than vectors": (("parts", 0, "bytes"), 100, "parts"),
     "too many in a part": (("parts", 0, "models"), 1 << 30, "models"),
-    "a base that controls a terminal": (("base",), "x\x1b[31m", "base"),
     "a base that turns text round": (("base",), "x\u202e", "base"),
-    "a long base": (("base",), "x" * 5000, "base"),
     "a list for an object": (("shapes",), [], "shapes"),
 }
 
@@ -81,7 +71,7 @@ def test_what_cannot_be_or_is_missing_is_refused_by_field(document, name):
         del document[name]
 
     with pytest.raises(BadIndex, match=field):
-        parse_manifest(content(document))
+        parse_manifest(manifest_bytes(document))
 
 
 @example(b"[" * 200_000)
@@ -143,16 +133,12 @@ def ids(table):
 CHANGES = {
     "an id twice": (lambda t: column(t, "id", [ids(t)[0]] * 5), "ids are there twice"),
     "an id that controls a terminal": (lambda t: column(t, "id", ["a\x1b[2J", *ids(t)[1:]]), "id"),
-    "an empty id": (lambda t: column(t, "id", ["", *ids(t)[1:]]), "id"),
     "a long id": (lambda t: column(t, "id", ["x" * 100_000, *ids(t)[1:]]), "id is too long"),
-    "no id": (lambda t: column(t, "id", [None, *ids(t)[1:]], pa.string()), "id is missing"),
     "a long author": (lambda t: column(t, "author", ["x" * 9_999] * 5), "author is too long"),
-    "a turned label": (lambda t: column(t, "dataset", ["a\u202eb"] * 5), "dataset"),
     "another kind": (lambda t: column(t, "kind", ["gradient"] * 5), "a kind that deltadex"),
     "a negative count": (lambda t: column(t, "downloads", [-1] * 5), "downloads"),
     "no length": (lambda t: column(t, "norm", [float("nan")] * 5), "norm"),
     "a column less": (lambda t: t.drop_columns(["author"]), "not a part"),
-    "a column more": (lambda t: t.append_column("x", pa.array([1] * 5)), "columns"),
     "numbers for texts": (lambda t: column(t, "author", [1] * 5, pa.int64()), "columns"),
     "a row less": (lambda t: t.slice(1), "rows"),
     "short vectors": (lambda t: column(t, "vector", [b"\0" * 8] * 5, pa.binary(8)), "columns"),
@@ -172,13 +158,13 @@ def test_a_part_that_is_none_is_refused(index, name):
 def test_threads_share_an_open_part(tmp_path, monkeypatch):
     """Unguarded, pyarrow ends the process."""
     monkeypatch.setattr(parts, "ROWS_AT_ONCE", 2)
-    publish(fill(tmp_path / "c.duckdb", family(60)), tmp_path / "index")
+    publish(fill(tmp_path / "c.duckdb", family(30)), tmp_path / "index")
     with dx.open(tmp_path / "mine.duckdb") as db:
         db.attach(tmp_path / "index")
         (index,) = open_attached(db._catalog)
         expected = np.concatenate(list(index.vectors()))
         with ThreadPoolExecutor(8) as pool:
-            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(40)))
+            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(16)))
 
     assert all(np.array_equal(vectors, expected) for vectors in read)
 

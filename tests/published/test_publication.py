@@ -49,6 +49,8 @@ def test_new_models_rewrite_the_last_part_alone(tmp_path, monkeypatch):
     last = {id for name in before.keys() - kept for id in before[name]}
     assert last <= set(list(family(20))[-len(last) :])
     assert published_ids(folder) == set(family(22))
+    counted = duckdb.sql(f"SELECT count(DISTINCT id) FROM '{folder}/models-*.parquet'")
+    assert counted.fetchall() == [(22,)]
 
 
 @pytest.mark.slow
@@ -75,20 +77,6 @@ def test_an_excluded_model_never_reappears(tmp_path_factory, steps):
             assert not set(near) & ever
             raw = b"".join(path.read_bytes() for path in index.iterdir())
             assert not any(id.encode() in raw for id in ever)
-
-
-def test_the_list_of_the_excluded_is_of_hashes(tmp_path):
-    db, folder = fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index"
-    listed = tmp_path / "list.txt"
-    listed.write_text("# requests\nauthor-1/model-1  # by mail\n\nunknown/other\n")
-    result = CliRunner().invoke(
-        main, ["publish", str(folder), "--exclude", str(listed), "--db", str(db)]
-    )
-
-    removed = publication.read_manifest(folder).removed
-    assert result.exit_code == 0, result.output
-    assert "left out: 1 (removed)" in result.output
-    assert set(removed) == {removal_hash(BASE, id) for id in ("author-1/model-1", "unknown/other")}
 
 
 def test_nothing_private_is_published(tmp_path):
@@ -131,21 +119,6 @@ def test_a_base_in_a_folder_is_published_by_its_name_or_another(tmp_path):
         publish(tmp_path / "c.duckdb", tmp_path / "three", base_name="/mnt/me/bert")
 
 
-def test_a_folder_keeps_to_one_family(tmp_path):
-    publish(fill(tmp_path / "a.duckdb", family(2)), tmp_path / "index")
-    other = fill(tmp_path / "b.duckdb", family(2), base="other/base")
-
-    with pytest.raises(RequestError, match="choose another folder"):
-        publish(other, tmp_path / "index")
-
-
-def test_two_processes_do_not_publish_into_one_folder_at_once(tmp_path):
-    db, folder = fill(tmp_path / "c.duckdb", family(2)), tmp_path / "index"
-    folder.mkdir()
-    with FileLock(folder / publication.LOCK), pytest.raises(StoreLocked, match="another process"):
-        publish(db, folder)
-
-
 class Killed(BaseException):
     """The process ends here."""
 
@@ -183,16 +156,22 @@ def test_a_publication_that_is_killed_leaves_the_former_index(tmp_path, monkeypa
     assert list(folder.glob(".*-*")) == []  # of files that were begun
 
 
-def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
-    db, folder = fill(tmp_path / "c.duckdb", family(2)), tmp_path / "index"
-    publish(db, folder, exclude=["author-0/model-0"])
+def test_a_folder_in_use_of_another_family_or_damaged_is_not_published_into(tmp_path):
+    db, folder = fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index"
+    listed = tmp_path / "list.txt"
+    listed.write_text("# requests\nauthor-1/model-1  # by mail\n\nunknown/other\n")
+    command = ["publish", str(folder), "--exclude", str(listed), "--db", str(db)]
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 0, result.output
+    assert "left out: 1 (removed)" in result.output
+    # the list of the excluded is of hashes
+    removed = {removal_hash(BASE, id) for id in ("author-1/model-1", "unknown/other")}
+    assert set(publication.read_manifest(folder).removed) == removed
+    with FileLock(folder / publication.LOCK), pytest.raises(StoreLocked, match="another process"):
+        publish(db, folder)
+    with pytest.raises(RequestError, match="choose another folder"):
+        publish(fill(tmp_path / "b.duckdb", family(2), base="other/base"), folder)
     (folder / "deltadex-index.json").write_text("{}")
     with pytest.raises(BadIndex, match="its format cannot be used"):
         publish(db, folder)
-
-
-def test_duckdb_reads_the_parts(tmp_path):
-    publish(fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index")
-
-    found = duckdb.sql(f"SELECT count(DISTINCT id) FROM '{tmp_path}/index/models-*.parquet'")
-    assert found.fetchall() == [(3,)]

@@ -1,7 +1,6 @@
 """Catalogs that several tests begin with."""
 
 import shutil
-import subprocess
 
 import pytest
 from outcomes import RECIPE, indexed
@@ -50,18 +49,6 @@ def db(made, tmp_path):
     """A copy of it."""
     shutil.copytree(made, tmp_path / "own")
     return tmp_path / "own" / "c.duckdb"
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder on a disk of 3 MiB."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("cannot mount a small disk here")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
 
 
 @pytest.fixture

@@ -25,27 +25,19 @@ def merge(target, *sources):
 def contents(path, without="key"):
     """All that a catalog says, without keys, places and order, and these columns of models."""
     with duckdb.connect(str(path), read_only=True) as connection:
-
-        def rows(sql):
-            return sorted(connection.execute(sql).fetchall(), key=str)
-
-        joined = "JOIN models m ON m.key = x.model"
-        tables = connection.execute("SELECT id, vectors FROM recipes").fetchall()
-        return {
-            "families": rows("FROM families"),
-            "models": rows(f"SELECT * EXCLUDE ({without}) FROM models"),
-            "slots": rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM slots x {joined}"),
-            "linear": rows(
-                f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM linear_sketches x {joined}"
-            ),
-            "studies": rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM studies x {joined}"),
-            "recipes": rows("FROM recipes"),
-            **{
-                recipe: rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM {table} x {joined}")
-                for recipe, table in tables
-            },
-            "orphans": rows("SELECT DISTINCT model FROM slots ANTI JOIN models ON model = key"),
-        }
+        tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+        found = {}
+        for (table,) in tables:
+            columns = {row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
+            sql = f"FROM {table}"
+            if "model" in columns:  # rows of no model have none
+                sql = "SELECT m.base, m.id, x.* EXCLUDE (model) " + sql
+                sql += " x LEFT JOIN models m ON m.key = x.model"
+            elif table == "models":
+                sql = f"SELECT * EXCLUDE ({without}) {sql}"
+            found[table] = sorted(connection.execute(sql).fetchall(), key=str)
+        del found["meta"]
+        return found
 
 
 def counts(document):

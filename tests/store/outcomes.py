@@ -1,5 +1,7 @@
 """Outcomes made up for the store's tests."""
 
+import json
+
 import numpy as np
 
 from deltadex.records import (
@@ -14,10 +16,21 @@ from deltadex.records import (
     Slot,
     SlotStats,
 )
-from deltadex.store import encode_sketch
+from deltadex.store import StoredSignature, encode_sketch
 
 RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:8"),))
 OTHER = Recipe(name="mean-factors", rank=2, dim=6)
+SIGNATURE = StoredSignature(
+    base="org/base",
+    version=1,
+    registered=True,
+    source="org/base",
+    revision="0" * 40,
+    facts="{}",
+    matrices=json.dumps([["w", "decoder.q", 0, [4, 4], "BF16", 16]]),
+    runs=bytes(32),
+    invariants=b"",
+)
 
 
 def unit(seed, dim):

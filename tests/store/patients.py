@@ -14,12 +14,10 @@ CHECKS = [
 SCHEMA = (
     "SELECT table_name, comment, sql FROM duckdb_tables() ORDER BY 1",
     "SELECT view_name, comment, sql FROM duckdb_views() WHERE NOT internal ORDER BY 1",
-    "SELECT table_name, column_name, column_index, data_type, column_default, is_nullable, "
-    "comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 3",
+    "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL",
     "SELECT table_name, index_name, sql FROM duckdb_indexes() ORDER BY ALL",
-    "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY ALL",
 )
-"""Questions about every table, view, column, index, constraint and comment of a file."""
+"""Questions about every table, view, index and comment of a file, with their definitions."""
 
 VECTORS = f"vectors_{RECIPE.id[-8:]}_{RECIPE.dim}"
 

@@ -3,11 +3,11 @@
 from contextlib import closing
 
 import numpy as np
-import pyarrow as pa
 
 from deltadex.records import Recipe
 from deltadex.store import Catalog, export_vectors
-from deltadex.store.session import Session
+from deltadex.store.session import NOW, Session
+from deltadex.store.tables.models import insert_rows
 from deltadex.store.tables.outcomes import ensure_table
 
 BASE = "some/base"
@@ -29,29 +29,27 @@ def unit_vectors(n, seed=0, dim=DIM):
 
 def insert(catalog, keys, vectors, recipe=RECIPE, base=BASE):
     """Write models of these keys; every third has a dataset."""
-    rows = pa.table(
-        {
-            "model": pa.array(list(map(int, keys)), pa.int64()),
-            "vector": pa.FixedSizeListArray.from_arrays(
-                pa.array(vectors.ravel(), pa.float32()), recipe.dim
-            ),
-            "norm": pa.array(np.ones(len(vectors))),
-        }
-    )
 
     def write(session):
-        table = ensure_table(session, recipe)
-        with session.registered("added", rows):
-            session.execute(f"INSERT INTO {table} SELECT * FROM added")
-            session.execute(
-                "INSERT INTO models (key, base, id, status, kind, dataset, author, downloads, "
-                "signature, method, source, bytes_total, bytes_read, seconds, indexed_at) "
-                "SELECT model, ?, 'm' || model, 'indexed', "
-                "CASE WHEN model % 2 = 0 THEN 'full' ELSE 'adapter' END, "
-                "CASE WHEN model % 3 = 0 THEN 'd' || model % 5 END, 'a' || model % 4, model, "
-                "'', 'full', '', 0, 0, 0.0, now() FROM added",
-                [base],
-            )
+        models = [
+            {
+                "key": key,
+                "base": base,
+                "id": f"m{key}",
+                "status": "indexed",
+                "kind": ("full", "adapter")[key % 2],
+                "dataset": None if key % 3 else f"d{key % 5}",
+                "author": f"a{key % 4}",
+                "downloads": key,
+                **dict.fromkeys(("signature", "method", "source"), ""),
+                **dict.fromkeys(("bytes_total", "bytes_read", "seconds"), 0),
+            }
+            for key in keys
+        ]
+        own = zip(keys, vectors, strict=True)
+        rows = [{"model": key, "vector": vector, "norm": 1.0} for key, vector in own]
+        insert_rows(session, ensure_table(session, recipe), rows)
+        insert_rows(session, "models", models, f"* REPLACE ({NOW} AS indexed_at)")
 
     with closing(Session(catalog.access)) as session:
         session.write(write)

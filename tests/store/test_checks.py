@@ -1,5 +1,8 @@
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import duckdb
 import pytest
@@ -17,9 +20,8 @@ pytestmark = pytest.mark.usefixtures("small_files")
 # a catalog that is well
 
 
-@pytest.mark.parametrize("repairs", [True, False])
-def test_a_well_catalog_passes_every_check(db, repairs):
-    found = look(db, repairs)
+def test_a_well_catalog_passes_every_check(db):
+    found = look(db)
 
     assert [f.check for f in found] == CHECKS
     assert troubles(found) == set()
@@ -41,23 +43,61 @@ def test_a_look_changes_no_byte_and_a_visit_removes_what_nothing_reads(db):
     assert troubles(look(db)) == set()
 
 
-@pytest.mark.parametrize("ending", [".faiss", ".npz", ".keys", ".vectors", ".weights", ".sketches"])
-def test_searches_answer_as_before_where_a_derived_file_is_damaged(db, ending):
-    before = answers(db)
-    flip(derived(db, ending), -2)
+@pytest.mark.parametrize("ending", [".faiss", ".npz"])
+def test_searches_answer_as_before_where_the_index_file_is_damaged_or_gone(db, ending):
+    before, file = answers(db), derived(db, ending)
+    whole = file.read_bytes()
+    for harm in (
+        lambda: flip(file, -2),
+        lambda: file.write_bytes(whole[: len(whole) // 2]),
+        lambda: file.write_bytes(b"IxFI" + bytes(40)),
+        file.unlink,
+    ):
+        file.write_bytes(whole)
+        harm()
+        assert answers(db) == before
 
-    assert answers(db) == before
+
+def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    old = time.time() - 3600
+
+    def left(path, pid, at):
+        path = path.with_name(path.name.format(pid))
+        path.write_bytes(b"half")
+        os.utime(path, (at, at))
+        return path
+
+    ours = index_folder(db) / ".0123456789abcdef.faiss.{}.partial"
+    holder, commits = (f".c.duckdb.{name}.{{}}.0.partial" for name in ("wanted", "commits"))
+    removed = [left(path, ended.pid, old) for path in (ours, db.with_name(holder))]
+    kept = [left(path, os.getpid(), old) for path in (ours, db.with_name(commits))]
+    kept.append(left(db.with_name(".c.duckdb.{}.partial"), 0, 9e9))
+    kept.append(left(db.with_name(".monday.duckdb.{}.partial"), ended.pid, old))
+
+    found = look(db)
+
+    assert [f.state for f in found if f.check == "leftovers"] == ["repaired", "note"]
+    assert not any(path.exists() for path in removed)
+    assert all(path.exists() for path in kept)
+
+
+def test_a_nearly_full_disk_is_a_problem(db, monkeypatch):
+    usage = type("Usage", (), {"free": 10 << 20})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+
+    assert state(look(db), "space")[0] == "problem"
 
 
 # files that cannot be used
 
 
-@pytest.mark.parametrize("repairs", [True, False])
 @pytest.mark.parametrize("kept", [0, 4096, 200_000])
-def test_a_file_cut_short_is_a_line_and_stays_as_it_is(db, kept, repairs):
+def test_a_file_cut_short_is_a_line_and_stays_as_it_is(db, kept):
     db.write_bytes(cut := db.read_bytes()[:kept])
 
-    found = look(db, repairs)
+    found = look(db)
 
     assert state(found, "catalog")[0] == "problem"
     assert "backup in its place" in state(found, "catalog")[1]
@@ -110,7 +150,7 @@ def test_what_is_no_catalog_is_a_line_and_stays_as_it_is(tmp_path, make, said_of
 # the database
 
 
-@pytest.mark.parametrize("column", ["fro_norm", "sigma", "noise_floor"])
+@pytest.mark.parametrize("column", ["fro_norm", "sigma"])
 def test_slots_that_are_not_finite_are_named_and_never_answered_with(db, column):
     for key, value in enumerate(["'nan'", "'inf'", "'-inf'"], start=4):
         number = f"[{value}::FLOAT]" if column == "sigma" else f"{value}::DOUBLE"
@@ -138,6 +178,7 @@ HOSTILE_ROWS = {
     "a slot twice": f"INSERT INTO slots FROM slots WHERE {ONE_SLOT}",
     "no slot": "DELETE FROM slots WHERE model = {0}",
     "two vectors": f"INSERT INTO {VECTORS} FROM {VECTORS} WHERE model = {{0}}",
+    "a long vector": f"UPDATE {VECTORS} SET vector = repeat([2], 8) WHERE model = {{0}}",
     "no vector": f"DELETE FROM {VECTORS} WHERE model = {{0}}",
     "a norm of infinity": f"UPDATE {VECTORS} SET norm = 'inf' WHERE model = {{0}}",
     "a short linear sketch": "UPDATE linear_sketches SET numbers = numbers[:3] WHERE model = {0}",
@@ -168,14 +209,14 @@ def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path
     damaged = merged["damaged"]
     assert merged["added"] == 5
     assert len(hits) == 4
-    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 22
+    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 23
     assert troubles(found) == {"models"}
     assert all(len(text) < 500 for text in (*damaged, *(finding.detail for finding in found)))
     assert "(slot energy)" in damaged[4]
     assert troubles(look(target, repairs=False)) == set()
 
 
-@pytest.mark.parametrize("half", ["007C", "00FC", "017E"])
+@pytest.mark.parametrize("half", ["007C", "017E"])
 def test_a_sketch_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, half):
     shutil.rmtree(index_folder(db))
     sql(db, f"UPDATE slots SET sketch = from_hex('{half}') || sketch[3:] WHERE model = 4")
@@ -188,55 +229,32 @@ def test_a_sketch_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, half
         find_similar(catalog, StoredQuery("m00"), k=11)
 
 
-@pytest.mark.parametrize("value", ["'nan'", "'inf'"])
-def test_a_vector_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, value):
+def test_a_vector_that_is_not_finite_is_an_error_and_not_a_shorter_list(db):
     shutil.rmtree(index_folder(db))
-    sql(db, f"UPDATE {VECTORS} SET vector = [{value} FOR x IN vector::FLOAT[]] WHERE model = 4")
+    sql(db, f"UPDATE {VECTORS} SET vector = ['nan' FOR x IN vector::FLOAT[]] WHERE model = 4")
 
     with Catalog.open(db) as catalog:
         view = catalog.family("base", RECIPE)
-        with pytest.raises(StoreDamaged, match="doctor"):
-            view.vectors()
-        with pytest.raises(StoreDamaged, match="doctor"):
-            view.candidates(unit(0, RECIPE.dim), 3)
+        for read in (view.vectors, lambda: view.candidates(unit(0, RECIPE.dim), 3)):
+            with pytest.raises(StoreDamaged, match="doctor"):
+                read()
 
 
-DAMAGE = {
-    "catalog": [("UPDATE meta SET schema_version = 999", "schema version 999")],
-    "tables": [("DROP VIEW study_results; DROP TABLE studies", "missing: studies")],
-    "models": [
-        (
-            f"DELETE FROM {VECTORS} WHERE model < 6",
-            "5 models with rows out of range (vector: none): m00",
-        ),
-        (
-            f"INSERT INTO {VECTORS} FROM {VECTORS} WHERE model = 2",
-            "(vector: two of one recipe): m01",
-        ),
-        ("DELETE FROM slots WHERE model = 2", "none): m01"),
-        ("UPDATE slots SET recipe = NULL WHERE model = 2", "(sketches: none): m01"),
-    ],
-}
+DAMAGE = [
+    ("catalog", "UPDATE meta SET schema_version = 999", "schema version 999"),
+    ("tables", "DROP VIEW study_results; DROP TABLE studies", "missing: studies"),
+    ("models", f"DELETE FROM {VECTORS} WHERE model < 6", "5 models with rows out of range (vector"),
+    ("models", "UPDATE slots SET recipe = NULL WHERE model = 2", "(sketches: none): m01"),
+]
 
 
-@pytest.mark.parametrize(
-    ("check", "change", "said_of_it"),
-    [(check, *case) for check, cases in DAMAGE.items() for case in cases],
-)
+@pytest.mark.parametrize(("check", "change", "said_of_it"), DAMAGE)
 def test_what_does_not_belong_together_is_told_and_stays(db, check, change, said_of_it):
-    sql(db, change)
-    before = _rows(db)
+    sql(db, change, "CHECKPOINT")
+    before = db.read_bytes()
 
     worst, text = state(look(db), check)
 
     assert worst == "problem"
     assert said_of_it in text
-    assert _rows(db) == before
-
-
-def _rows(path):
-    with duckdb.connect(str(path)) as connection:
-        tables = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
-        return [
-            connection.execute(f"SELECT '{t}', count(*) FROM {t}").fetchone() for (t,) in tables
-        ]
+    assert db.read_bytes() == before

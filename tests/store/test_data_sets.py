@@ -6,7 +6,7 @@ from merges import counts, merge, write
 from outcomes import RECIPE, data_set, indexed
 
 from deltadex.errors import RequestError
-from deltadex.store import Catalog, back_up, write_parquet
+from deltadex.store import Catalog
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +67,6 @@ def test_a_merge_copies_data_sets_and_reports_another_of_the_same_name(kept, b):
     assert conflict["other"]["sha256"] == "9" * 64
     with Catalog.open(kept) as catalog:
         assert_equal(catalog.data_sets.load("chats"), data_set("chats", seed=2))
-
-
-def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
-    with Catalog.open(kept) as catalog:
-        back_up(catalog, tmp_path / "backup.duckdb")
-        written = {path.name for path in write_parquet(catalog, tmp_path / "out")}
-    assert {"data_sets.parquet", "data_sketches.parquet"} <= written
-    with Catalog.open(tmp_path / "backup.duckdb") as catalog:
-        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
 
 
 def test_no_column_holds_text_of_the_examples(kept):

@@ -99,21 +99,6 @@ def test_points_of_another_catalog_are_not_taken_for_models(target, tmp_path):
         assert_as_brute_force(other, 1)
 
 
-def test_a_later_moment_of_the_catalog_is_answered_from_the_same_export(catalog, view):
-    assert len(view.index._known[1]) == 0
-    insert(catalog, [91], unit_vectors(1, 3))
-
-    assert catalog.family(BASE, RECIPE).index._known[1].tolist() == [91]
-    assert_as_brute_force(catalog, 5)
-
-
-def test_a_filter_of_many_keys_is_asked_in_parts(catalog, target, monkeypatch):
-    monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)
-    use_exported(catalog, target)
-
-    assert_as_brute_force(catalog, 2)
-
-
 def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(view, monkeypatch):
     monkeypatch.setattr(index_module, "EXACT_UP_TO", 0)
     allowed = view.keys[::3]
@@ -127,14 +112,22 @@ def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(view, mo
     assert np.mean(hits) >= 9
 
 
-def test_models_that_the_export_lacks_are_counted_aloud(catalog, target, caplog):
-    insert(catalog, range(91, 96), unit_vectors(5, 3))
+def test_models_that_the_export_lacks_are_counted_aloud_up_to_a_number(
+    catalog, target, caplog, monkeypatch
+):
     use_exported(catalog, target)
+    assert len(catalog.family(BASE, RECIPE).index._known[1]) == 0
+    monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)  # a filter of many keys is asked in parts
+    insert(catalog, range(91, 96), unit_vectors(5, 3))
     with caplog.at_level(logging.WARNING, logger="deltadex"):
         assert_as_brute_force(catalog, 3)
 
     assert "lacks 5 of 95 models, compared in memory" in caplog.text
     assert f"deltadex export --to {target}" in caplog.text
+    monkeypatch.setattr(index_module, "MOST_MISSING", 5)
+    insert(catalog, [96], unit_vectors(1, 4))
+    with pytest.raises(EngineError, match=r"lacks 6 of 96 models: run `deltadex export"):
+        _ = catalog.family(BASE, RECIPE).index
 
 
 def test_points_that_are_removed_while_a_catalog_is_open_are_compared_in_memory(view, server):
@@ -145,15 +138,6 @@ def test_points_that_are_removed_while_a_catalog_is_open_are_compared_in_memory(
 
     assert found[0] == 4
     assert set(found.tolist()) == set(view.keys.tolist())
-
-
-def test_an_export_that_lacks_too_many_is_refused(catalog, target, monkeypatch):
-    monkeypatch.setattr(index_module, "MOST_MISSING", 4)
-    insert(catalog, range(91, 96), unit_vectors(5, 3))
-    use_exported(catalog, target)
-
-    with pytest.raises(EngineError, match=r"lacks 5 of 95 models: run `deltadex export"):
-        _ = catalog.family(BASE, RECIPE).index
 
 
 def test_an_engine_is_the_last_export_a_target_or_none(catalog, server, tmp_path):

@@ -1,14 +1,20 @@
 """Two processes, or two threads, on one catalog file."""
 
+import os
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from outcomes import indexed
 from processes import holding, kill, process, said
 
+from deltadex.cli import main
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
+from deltadex.store import holding as held
 
 
 def _ids(catalog):
@@ -59,18 +65,7 @@ def test_writers_at_once_leave_every_model_once(path):
         assert catalog.family("base", catalog.find_recipe(None)).by_id()[1].shape[0] == 4
 
 
-def test_what_a_process_has_recorded_is_there_when_it_is_killed(path):
-    with holding(path, 2) as writer, Catalog.open(path) as catalog, catalog.reader() as reader:
-        with holding(path, 3):
-            assert len(_ids(catalog)) == 3
-        kill(writer)
-
-        catalog.record(indexed("later"))
-
-        assert _ids(reader) == _ids(catalog) == ["held000", "held001", "held002", "later"]
-
-
-def test_a_writer_that_is_killed_in_a_change_leaves_nothing_of_it(path):
+def test_what_a_process_has_recorded_is_there_when_it_is_killed_and_nothing_of_half_a_change(path):
     code = """
     catalog = Catalog.open(path)
     def change(session):
@@ -79,15 +74,16 @@ def test_a_writer_that_is_killed_in_a_change_leaves_nothing_of_it(path):
         sys.stdin.readline()
     catalog._session.write(change)
     """
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("a"))
-        with process(path, code) as writer:
-            assert said(writer) == "begun"
-            kill(writer)
+    with holding(path, 2) as first, Catalog.open(path) as catalog, catalog.reader() as reader:
+        assert len(_ids(catalog)) == 2
+        kill(first)
+        with process(path, code) as second:
+            assert said(second) == "begun"
+            kill(second)
 
-        catalog.record(indexed("b"))
+        catalog.record(indexed("later"))
 
-        assert _ids(catalog) == ["a", "b"]
+        assert _ids(reader) == _ids(catalog) == ["held000", "held001", "later"]
 
 
 def test_a_snapshot_is_of_one_moment_and_a_writer_waits_for_its_end(path):
@@ -124,6 +120,49 @@ def test_a_wish_of_a_process_that_is_gone_hinders_nobody(path):
 
         assert _ids(catalog) == ["a", "b"]
         assert not wanted.exists()
+
+
+def test_a_command_says_which_process_it_has_waited_for(path, monkeypatch):
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("m"))
+    monkeypatch.setattr(held, "PATIENCE_S", 0.3)
+    code = """
+    import duckdb
+    connection = duckdb.connect(str(path), read_only=True)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    """
+    with process(path, code) as reader:
+        assert said(reader) == "ready"
+        refused = CliRunner().invoke(main, ["rm", "m", "--db", str(path)])
+
+        assert refused.exit_code == 3
+        assert f"process {reader.pid} " in refused.stderr.splitlines()[-1]
+        assert CliRunner().invoke(main, ["ls", "--db", str(path)]).exit_code == 0
+
+
+def test_a_writer_does_not_wait_for_the_end_of_another_users_process_that_reads():
+    if os.getuid() != 0:
+        pytest.skip("only root becomes another user")
+    code = """
+    import os
+    os.setuid(65534)
+    with Catalog.open(path, read_only=True) as catalog:
+        print(len(catalog.models()), flush=True)
+        sys.stdin.readline()
+        print(len(catalog.models()), flush=True)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "c.duckdb"
+        with Catalog.open(path) as catalog:
+            catalog.record(indexed("a"))
+        path.chmod(0o644)
+        with process(path, code) as reader:
+            assert said(reader) == "1"
+            with Catalog.open(path) as catalog:
+                catalog.record(indexed("b"))
+            assert reader.communicate("again\n")[0].strip() == "2"
 
 
 # Threads of one process

@@ -4,22 +4,12 @@ import faiss
 import numpy as np
 import pytest
 from catalogs import make_indexed
-from searching import search
 
 from deltadex.records import Recipe
 from deltadex.store import Catalog
 from deltadex.store.derived import index
 
 RECIPE = Recipe(name="sketch", rank=1, dim=64)
-
-
-@pytest.fixture
-def catalog(tmp_path, monkeypatch):
-    """Families of more than 40 models count as large."""
-    monkeypatch.setattr(index, "FLAT_UP_TO", 40)
-    monkeypatch.setattr(index, "PERSIST_FROM", 2)
-    with Catalog.open(tmp_path / "c.duckdb") as opened:
-        yield opened
 
 
 def _fill(catalog, start, stop):
@@ -30,68 +20,43 @@ def _fill(catalog, start, stop):
         catalog.record(make_indexed(f"m{number:04}", vector, base="b", recipes=(RECIPE,)))
 
 
-def _exact(catalog, query, k, allowed=None):
-    ids, vectors = catalog.family("b", RECIPE).by_id()
-    pairs = [
-        (id, float(vector.astype(np.float64) @ query))
-        for id, vector in zip(ids, vectors, strict=True)
-        if allowed is None or id in allowed
-    ]
-    return sorted(pairs, key=lambda pair: (-round(pair[1], 9), pair[0]))[:k]
-
-
 # `_fill` makes 12 clusters of at most 20 models: cosines of 0.9 within one, 0 ± 0.13 between two,
 # where a code of four bits errs by 0.01. So the 40 candidates hold a query's whole cluster, and the
 # five nearest are among them whatever the draw: 100 others missed none of 24,000 neighbours.
-def _agree(catalog, number, k=5, allowed=None):
-    """Share of the exact answer that the search gives, with exact scores."""
-    (query,) = catalog.family("b", RECIPE).by_id([f"m{number:04}"])[1]
-    (found,) = search(catalog, "b", RECIPE, query[None], k, allowed, n_candidates=40)
-    exact = _exact(catalog, query.astype(np.float64), k, allowed)
-    scores = dict(_exact(catalog, query.astype(np.float64), 10_000))
-    assert all(score == pytest.approx(scores[id], abs=1e-6) for id, score in found)
-    assert len(found) == len(exact)
-    return len({id for id, _ in found} & {id for id, _ in exact}) / k
-
-
-@pytest.mark.slow
-def test_a_large_family_is_answered_from_a_shortlist(catalog):
-    _fill(catalog, 0, 240)
-
-    agreement = [_agree(catalog, number) for number in range(0, 240, 8)]
-
-    assert not catalog.family("b", RECIPE).index.is_exact
-    assert min(agreement) == 1.0
-
-
-@pytest.mark.slow
-def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
-    _fill(catalog, 0, 120)
-    _ = catalog.family("b", RECIPE).index
-    monkeypatch.setattr(index, "make_index", _never)
-
-    _fill(catalog, 120, 160)
-    catalog.remove("m0007")
-    catalog.remove("m0130")
-
-    assert min(_agree(catalog, number) for number in range(0, 160, 9)) == 1.0
-    assert len(catalog.family("b", RECIPE).index.keys) == 158
-
-
-@pytest.mark.slow
-def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
-    _fill(catalog, 0, 41)
-    first = catalog.family("b", RECIPE).index._index
-    _fill(catalog, 41, 41 * (index.RETRAIN_AT + 1))
-
-    second = catalog.family("b", RECIPE).index._index
-
-    lists = [faiss.extract_index_ivf(made).nlist for made in (first, second)]
-    assert lists[0] < lists[1]
+def _agree(view, row, k=5):
+    """Share of the nearest by brute force that are among the candidates."""
+    vectors = view.vectors()
+    exact = np.argsort(-(vectors @ vectors[row]), kind="stable")[:k]
+    return len(np.intersect1d(view.candidates(vectors[row], 40), exact)) / k
 
 
 def _never(*_):
     raise AssertionError("made anew")
+
+
+@pytest.mark.slow
+def test_a_large_family_is_answered_from_a_shortlist_that_is_trained_as_it_grows(path, monkeypatch):
+    monkeypatch.setattr(index, "FLAT_UP_TO", 40)
+    monkeypatch.setattr(index, "PERSIST_FROM", 2)
+    with Catalog.open(path) as catalog:
+        _fill(catalog, 0, 41)
+        few_lists = faiss.extract_index_ivf(catalog.family("b", RECIPE).index._index).nlist
+        _fill(catalog, 41, 41 * (index.RETRAIN_AT + 1))
+        view = catalog.family("b", RECIPE)
+
+        assert not view.index.is_exact
+        assert min(_agree(view, row) for row in range(0, len(view), 8)) == 1.0
+        assert faiss.extract_index_ivf(view.index._index).nlist > few_lists
+
+        # additions and removals do not train it again
+        monkeypatch.setattr(index, "make_index", _never)
+        _fill(catalog, len(view), 240)
+        catalog.remove("m0007")
+        catalog.remove("m0130")
+        view = catalog.family("b", RECIPE)
+
+        assert min(_agree(view, row) for row in range(0, len(view), 9)) == 1.0
+        assert view.index.keys.tolist() == view.keys.tolist()
 
 
 def _made(vectors):
