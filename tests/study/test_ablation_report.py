@@ -14,7 +14,6 @@ from deltadex.study.ablation.subsets import (
     SubsetPredictions,
     agreement_matrix,
     split_by_text,
-    term_subsets,
 )
 
 NAMES = ("input", "attention")
@@ -123,16 +122,6 @@ def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
 
 
 FOUR = ("input", "attention", "feed_forward", "bias")
-
-
-def test_four_terms_have_sixteen_subsets_small_ones_first_and_five_thirty_two():
-    labels = [subset.label for subset in term_subsets(FOUR)]
-    subsets = term_subsets(("input", "attention", "source", "feed_forward", "bias"))
-
-    assert " ".join(labels) == "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
-    assert len({subset.label for subset in subsets}) == 32
-    assert subsets[3].names == ("source",)
-    assert subsets[-1].label == "ihsfc"
 
 
 KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "tagging")

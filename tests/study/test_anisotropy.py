@@ -98,10 +98,3 @@ def test_equal_rows_point_one_way_and_have_no_centred_anisotropy():
     assert found.centred is None
     assert found.uncentred == pytest.approx(1.0, rel=1e-6)
     assert found.mean_cosine == pytest.approx(1.0)
-
-
-def test_zero_rows_have_no_direction_but_count_elsewhere():
-    found = of(np.vstack([np.eye(3), np.zeros((2, 3))]))
-
-    assert (found.rows, found.cosine_rows, found.mean_cosine) == (5, 3, 0.0)
-    assert RowSums(3).rms_coordinate == 0.0

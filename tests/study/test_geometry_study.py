@@ -15,9 +15,6 @@ from deltadex.study.geometry import (
     group_states,
     scrambled,
 )
-from deltadex.study.geometry.geometry_report import (
-    bootstrap_interval,
-)
 from deltadex.study.geometry.group_states import Reservoir, fertility
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
 from deltadex.study.geometry.moments import Moments, RowSums, anisotropy, gaussian_floor
@@ -212,15 +209,6 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
     dimension = named["intrinsic dimension", "facco"].layers
     assert all(layer.low < layer.difference < layer.high for layer in dimension)
     assert all(layer.low is None for layer in named["linearity, stream", "least squares"].layers)
-
-
-def test_bootstrap_covers_the_standard_error_and_wants_ten_sentences():
-    gaps = np.random.default_rng(0).standard_normal(400)
-
-    low, high = bootstrap_interval(gaps, 2000, 0)
-
-    assert (high - low) / 2 == pytest.approx(1.96 * gaps.std() / 20, rel=0.1)
-    assert bootstrap_interval(gaps[:9], 100, 0) is None
 
 
 def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():

@@ -7,14 +7,12 @@ from scipy.stats import sem, t
 from deltadex.study.geometry.intrinsic_dimension import (
     BLOCKS,
     ESTIMATORS,
-    MOST_NEEDED,
     assign_blocks,
     distinct_rows,
     estimate,
     facco,
     intrinsic_dimension,
     low_fifth,
-    rows_needed,
     two_nearest,
 )
 
@@ -147,15 +145,6 @@ def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_
         assert (each.low, each.high) == pytest.approx(ends)
     assert few.dimension is not None
     assert (few.standard_error, few.low, few.high, few.blocks) == (None, None, None, ())
-
-
-def test_rows_needed_grow_with_the_dimension():
-    assert 145 <= rows_needed(3.0, "facco") <= 155
-    assert 115 <= rows_needed(3.0, "mle") <= 125
-    assert 620 <= rows_needed(3.0, "low-fifth") <= 630
-    assert 145 <= rows_needed(10.0, "facco") <= 155
-    assert 1100 <= rows_needed(17.5, "facco") <= 1800
-    assert rows_needed(1e6, "facco") == MOST_NEEDED
 
 
 @pytest.mark.parametrize(

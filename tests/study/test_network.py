@@ -49,16 +49,6 @@ def output_states(model, ids):
     return np.stack([layer[0].numpy() for layer in output.hidden_states])
 
 
-def test_a_saved_folder_is_loaded_with_its_tokenizer_under_its_name_or_its_path(bert_folder):
-    network = load_network(str(bert_folder), name="mine")
-
-    assert (network.name, network.n_layers, network.dim) == ("mine", 3, 32)
-    assert digest(network) == digest(tiny_network("bert"))
-    assert network.tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
-    assert not network.model.training
-    assert load_network(str(bert_folder)).name == str(bert_folder)
-
-
 def test_half_precision_is_run_in_single_precision(tmp_path):
     model = transformers.AutoModel.from_config(tiny_config("bert"), dtype=torch.bfloat16)
     folder = save_folder(tmp_path / "half", model)

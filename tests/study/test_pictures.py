@@ -9,7 +9,7 @@ import matplotlib.image
 import pytest
 
 from deltadex.errors import RequestError, StoreFull
-from deltadex.figures import check_ending, new_picture, save_picture
+from deltadex.figures import new_picture, save_picture
 from deltadex.questions.lineage.lineage import LineageTable
 from deltadex.questions.lineage.picture import check_lineage_ending
 from deltadex.results import html_table
@@ -122,17 +122,6 @@ def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_pa
 
     assert one == two
     assert dict(matplotlib.rcParams) == before
-
-
-@pytest.mark.parametrize("name", ["a.pdf", "png", "a.svg.gz"])
-def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
-    def never():
-        raise AssertionError
-
-    with pytest.raises(RequestError, match=r"a picture's name ends in one of \.png, \.svg, \.html"):
-        save_picture(never, tmp_path / name, title="")
-    with pytest.raises(RequestError, match="ends in one of"):
-        check_ending(tmp_path / name)
 
 
 @pytest.mark.parametrize(
