@@ -1,5 +1,7 @@
 """Networks of PEFT adapters and heads of models, against PEFT's merged models and the models."""
 
+import json
+
 import peft
 import pytest
 import torch

@@ -14,10 +14,10 @@ from deltadex.study.geometry.moments import (
 )
 
 
-def make_rows(n, dim, *, offset=0.0, decay=0.9, dtype=np.float64, seed=0):
+def make_rows(n, dim, *, offset=0.0, decay=0.9, seed=0):
     rng = np.random.default_rng(seed)
     spread = rng.standard_normal((n, dim)) * decay ** np.arange(dim)
-    return (spread + offset * rng.standard_normal(dim)).astype(dtype)
+    return spread + offset * rng.standard_normal(dim)
 
 
 def share_by_svd(rows):

@@ -6,6 +6,7 @@ from planted_layers import batches, make_hidden
 
 from deltadex.errors import StudyError
 from deltadex.study.layers import layers_study
+from deltadex.study.layers.picture import draw_layers
 
 ALWAYS = [
     *("classifier", "unit-norm", "norm-only"),
@@ -83,10 +84,6 @@ def test_states_of_another_shape_too_few_and_not_finite_ones_are_refused():
 
     with pytest.raises(ValueError, match="untrained has 3 layers of 5 dimensions"):
         layers_study(batches(hidden), untrained=batches(make_hidden(tokens=48, dim=5)))
-    with pytest.raises(StudyError, match="give more texts"):
-        layers_study(batches(hidden, tokens_a_text=16))
-    with pytest.raises(StudyError, match="0 tokens"):
-        layers_study([])
     with pytest.raises(StudyError, match="hidden state 2 of 3 holds NaN or infinity"):
         layers_study(batches(broken), max_tokens=20)
 
