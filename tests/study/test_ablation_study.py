@@ -109,20 +109,6 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
     assert report.measures[0].settings["predicts"] == "next"
 
 
-def test_next_tokens_are_those_that_follow():
-    network = masked_network()
-    encoded = encode_texts(network, TEXTS, 128)
-
-    chosen = choose_tokens(network, encoded, "next", most=100, seed=3)
-
-    assert len(chosen.targets) == len(np.unique(np.concatenate(chosen.items))) - 1
-    for text, items in zip(chosen.texts, chosen.items, strict=True):
-        for place in np.flatnonzero(items >= 0):
-            assert chosen.targets[items[place]] == text.ids[place + 1]
-            assert text.counted[place]
-            assert text.counted[place + 1]
-
-
 def test_a_pseudo_word_stands_where_one_of_its_words_stood(monkeypatch):
     words = pseudo_words(TEXTS, most_items=10_000, seed=0)
 

@@ -12,7 +12,7 @@ from deltadex.study.rank.law_choice import (
     SIGNIFICANCE,
     depth_p_value,
 )
-from deltadex.study.rank.laws import LAW_NAMED, LAWS, Curve
+from deltadex.study.rank.laws import LAW_NAMED, Curve
 
 pytestmark = pytest.mark.slow
 
@@ -187,15 +187,3 @@ def test_aicc_and_standard_errors_of_a_line_are_the_textbook_ones():
     )
     assert fit.best.aicc == pytest.approx(floored + 6 + 24 / 6)
     assert fit.loo_rmse == pytest.approx(np.sqrt(np.mean(left_out**2)))
-
-
-@pytest.mark.parametrize(("n", "fitted"), [(5, 3), (6, 7), (7, 7), (8, 8)])
-def test_laws_with_too_many_parameters_are_left_out_and_below_five_points_all(n, fitted):
-    fit = fit_whole(np.arange(n, 0, -1) ** 2.0)
-
-    for few in range(5):
-        none = fit_laws(np.arange(1, few + 1), np.arange(few, dtype=float), 12)
-        assert none.verdict == "too few points"
-        assert none.reason == f"{few} depths carry a rank, and a law needs 5"
-        assert none.best is None
-    assert sorted(c.law for c in fit.candidates) == sorted(law.name for law in LAWS[:fitted])
