@@ -95,8 +95,6 @@ CANDIDATES = 5
 
 def two_nearest(rows: Exact) -> Nearest:
     """(r₁, r₂) of every row, taken again without cancellation once the neighbours are known."""
-    if len(rows) < 3:
-        raise ValueError("two nearest neighbours need three rows or more")
     found = NearestNeighbors(n_neighbors=min(CANDIDATES, len(rows) - 1)).fit(rows)
     apart = rows[found.kneighbors(return_distance=False)] - rows[:, None]
     nearest: Nearest = np.sort(np.linalg.norm(apart, axis=2), axis=1)[:, :2]
@@ -179,8 +177,6 @@ def intrinsic_dimension(
         blocks: The block of texts of each row (`assign_blocks`), for standard errors.
         distinct: `distinct_rows` of the rows, where they are known already.
     """
-    if sample is not None and sample < FEWEST_ROWS:
-        raise ValueError(f"sample must be {FEWEST_ROWS} rows or more, got {sample}")
     kept = distinct_rows(rows) if distinct is None else distinct
     n_distinct = len(kept)
     wanted = n_distinct if sample is None else sample

@@ -415,8 +415,6 @@ def softmax_mean(
     scale: float,
 ) -> BothWays:
     """Between the softmaxes of parallel sentences' mean vectors."""
-    if not scale > 0.0:
-        raise ValueError(f"scale must be above 0, got {scale}")
     ours, theirs = (
         log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (group, reference)
     )

@@ -60,10 +60,6 @@ def score_predictions(
     converged: bool = True,
 ) -> Score:
     """The score of predictions for all rows, or for all in each of several draws."""
-    if not len(rows.layer) or len(predicted) % len(rows.layer):
-        raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
-    if not set(rows.layers) <= set(layers):
-        raise ValueError(f"rows of layers {rows.layers}, but a classifier of layers {layers}")
     draws = len(predicted) // len(rows.layer)
     true = np.tile(rows.layer, draws)
     right = predicted == true
@@ -136,8 +132,6 @@ class LayerClassifier(JsonRecord):
 
     def standardise(self, vectors: Vectors) -> Float64[np.ndarray, "rows dim"]:
         """In units of the training rows' spread, around their mean."""
-        if vectors.shape[1] != len(self.mean):
-            raise ValueError(f"a classifier of {len(self.mean)} dimensions got {vectors.shape[1]}")
         standardised: Float64[np.ndarray, "rows dim"] = (vectors - self.mean) / self.scale
         return standardised
 

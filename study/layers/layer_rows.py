@@ -101,8 +101,6 @@ def split_by_text(
             of them, so that rows of the same texts, of other layers or lengths, are split alike.
             By default they are drawn from the texts that have rows.
     """
-    if not 0 < test_share < 1:
-        raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
     texts = np.unique(rows.text)
     n_texts = int(texts[-1]) + 1 if among is None else among
     keys = np.random.default_rng([seed, SPLIT_STREAM]).random(n_texts)

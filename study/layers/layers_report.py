@@ -17,7 +17,7 @@ from .layer_classifier import (
 )
 from .layer_controls import Control, mask_controls, score_split, simple_controls, transfer_controls
 from .layer_norms import LayerNorms, LayerPca, NormTally, layer_pca
-from .layer_rows import MOST_TOKENS, TEST_SHARE, Split, collect_rows, split_by_text
+from .layer_rows import MOST_TOKENS, TEST_SHARE, collect_rows, split_by_text
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -82,17 +82,6 @@ def layers_study(
     tally = NormTally(first_layer=0 if include_embedding else 1)
     rows = collect(_tallied(states, tally))
     split = split_by_text(rows, seed=seed, among=n_texts)
-
-    def split_like(states: Iterable[TokenStates], name: str, of_texts: int | None = None) -> Split:
-        """Rows of other states, which must be of a network of the same shape."""
-        others = collect(states)
-        if (rows.dim, rows.layers) != (others.dim, others.layers):
-            raise ValueError(
-                f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
-                f"the study {len(rows.layers)} of {rows.dim}"
-            )
-        return split_by_text(others, seed=seed, among=of_texts)
-
     classifier = fit_classifier(split.train)
     own_score = score_classifier(classifier, split.test)
     controls = [
@@ -101,9 +90,10 @@ def layers_study(
         *mask_controls(split, classifier, seed=seed),
     ]
     if other is not None:
-        controls += transfer_controls(split, split_like(other, "other"), classifier)
+        moved = split_by_text(collect(other), seed=seed)
+        controls += transfer_controls(split, moved, classifier)
     if untrained is not None:
-        score = score_split(split_like(untrained, "untrained", n_texts))
+        score = score_split(split_by_text(collect(untrained), seed=seed, among=n_texts))
         controls.append(Control("untrained", "untrained network", score, retrained=True))
     return LayersReport(
         layers=rows.layers,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import signal
@@ -77,14 +76,9 @@ TOYS = {
         ),
         prepare=write_built,
         page="scores.md",
-        published=(
-            *("| question |", "| adapters of |"),
-            *("| queries |", "| chance |"),
-        ),
+        published=("| question |", "| adapters of |", "| queries |", "| chance |"),
         prints=(
             r"\| full \| sketch \| 4 \| 1\.000 \| 1\.00–1\.00 \| 1\.00 \| -?\d\.\d\d \| 0\.33 \|",
-            r"\| full \| sketch 10% \| 4 \|",
-            r"\| full \| mean-factors \| 4 \|",
             r"\| base, author left in \| sketch \| 4 \|",
         ),
     ),
@@ -99,7 +93,7 @@ TOYS = {
             *("stored as | models | kind |", "of no batch | not found"),
             "| own file | others |",
         ),
-        prints=(r"\| decay \.01, bfloat16 \| 2 \| exact", r"\| masked, tied head, float32 \| 2 \|"),
+        prints=(r"\| decay \.01, bfloat16 \| 2 \| exact",),
         needs=missing("transformers"),
     ),
     "fingerprinting": Toy(
@@ -113,10 +107,7 @@ TOYS = {
             "read and subtract |",
             "deltadex |",
         ),
-        prints=(
-            r"\| tiny \| bfloat16 \| cached \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
-            r"\| tiny \| bfloat16 \| cold \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
-        ),
+        prints=(r"\| tiny \| bfloat16 \| cached \| deltadex \| \d+\.\d\d \| ",),
     ),
     "large_models": Toy(
         command=(
@@ -134,18 +125,12 @@ TOYS = {
             *("--parts", "full", "experts", "--folder", FOLDER),
         ),
         published=(LARGE_MODELS,),
-        prints=(
-            r"\| tiny, 2 layers \| cold \| 0\.00 \| \d+\.\d ",
-            r"\| tiny-moe-stacked, 2 layers \| headers ",
-        ),
+        prints=(r"\| tiny, 2 layers \| cold \| ", r"\| tiny-moe-stacked, 2 layers \| headers "),
     ),
     "studies/geometry": Toy(
         command=("benchmarks/studies/geometry.py", "--toy", "--threads", "1"),
         page="scores.md",
-        published=(
-            "| cloud | d |",
-            "| share of a text |",
-        ),
+        published=("| cloud | d |", "| share of a text |"),
         prints=(r"\| ball \| 10 \| 200 \| 0\.\d\d ± 0\.\d\d \|",),
     ),
     "fan_out": Toy(
@@ -161,28 +146,19 @@ TOYS = {
     ),
     "layouts of a made family": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
-        prints=(
-            r"pca \(landmarks None\): [\d.]+ s, [\d.]+ GiB more, precision \d\.\d+, trustworth",
-            r"auto \(landmarks None\): ",
-        ),
+        prints=(r"pca \(landmarks None\): [\d.]+ s, ", r"auto \(landmarks None\): "),
     ),
     "layouts of a catalog": Toy(
         command=("benchmarks/layouts.py", f"{FOLDER}/c.duckdb", "--layouts", "pca"),
         prepare=write_catalog,
-        prints=(
-            r"pca of vectors: precision \d\.\d+, trustworthiness \d\.\d+",
-            r"pca of scores: precision \d\.\d+, trustworthiness \d\.\d+",
-        ),
+        prints=(r"pca of scores: precision \d\.\d+, trustworthiness \d\.\d+",),
     ),
     "load": Toy(
         command=(
             *("benchmarks/load.py", "--models", "30", "--rate", "10", "--minutes", "0.01"),
             *("--keep", f"{FOLDER}/c.duckdb"),
         ),
-        prints=(
-            r"\d+ MiB of its own",
-            r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
-        ),
+        prints=(r"6 requests at 10/s: p50 [\d.]+, .+; 0 errors",),
     ),
     "scale": Toy(
         command=(
@@ -191,22 +167,14 @@ TOYS = {
         ),
         published=("index file", "recall@10 against exact", "peak memory"),
         prints=(
-            r"make the index of 301, and the mapped file of vectors: [\d.]+ s",
-            r"find_similar\(\), vectors read for the first time: p50 [\d.]+ ms, p95 [\d.]+ ms",
             r"find_similar\(\), warm: p50 ",
-            r"bare FAISS, same candidates: p50 ",
             r"recall@10 against exact: (1\.000|0\.9\d\d)",
-            r"open the index again, from its file: ",
             r"catch up 300 new rows to 601: ",
         ),
     ),
     "start": Toy(
         command=("benchmarks/start.py", "--models", "24", "--runs", "1"),
-        published=(
-            "| command |",
-            "| script |",
-            "| eval |",
-        ),
+        published=("| command |", "| script |", "| eval |"),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
     "families of every kind": Toy(
@@ -260,43 +228,7 @@ def commands_in(where, lines):
         yield Named(where, benchmark, frozenset(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)))
 
 
-HELP = """
-import io, json, runpy, sys
-from contextlib import redirect_stdout
-
-sys.path.insert(0, "benchmarks")
-texts = {}
-for first, *rest in json.loads(sys.argv[1]):
-    said = io.TextIOWrapper(io.BytesIO(), "utf-8")
-    try:
-        with redirect_stdout(said):
-            if first == "-m":
-                sys.argv = [*rest, "--help"]
-                runpy.run_module(rest[0], run_name="__main__")
-            else:
-                sys.argv = [first, "--help"]
-                runpy.run_path(first, run_name="__main__")
-    except SystemExit:
-        said.flush()
-        texts[" ".join([first, *rest])] = said.buffer.getvalue().decode()
-    except ModuleNotFoundError as err:
-        if err.name != "playwright":
-            raise
-        texts[" ".join([first, *rest])] = f"missing: {err.name}"
-print(json.dumps(texts))
-"""
-"""Prints what benchmarks say of themselves; in one process, for each alone would load torch."""
-
 NAMED = list(named_commands())
-
-
-@pytest.fixture(scope="module")
-def helps(tmp_path_factory):
-    """By command, what `--help` prints."""
-    benchmarks = sorted({named.benchmark for named in NAMED})
-    output = run_benchmark(["-c", HELP, json.dumps(benchmarks)], tmp_path_factory.mktemp("h"))
-    texts = json.loads(output.splitlines()[-1])
-    return texts
 
 
 @pytest.fixture
@@ -364,11 +296,17 @@ def test_commands_are_found_in_the_makefile_and_in_the_docs():
 @pytest.mark.parametrize(
     "named", NAMED, ids=lambda named: f"{named.where}: {' '.join(named.benchmark)}"
 )
-def test_a_command_of_the_makefile_or_the_docs_has_the_options_that_it_names(named, helps):
-    text = helps[" ".join(named.benchmark)]
-    if text.startswith("missing: "):
-        pytest.skip(f"{text.removeprefix('missing: ')} is not installed")
+def test_a_command_of_the_makefile_or_the_docs_has_the_options_that_it_names(named):
+    if named.benchmark[0] == "-m":
+        sources = (ROOT / named.benchmark[1].replace(".", "/")).rglob("*.py")
+        sources = [*sources, ROOT / f"{named.benchmark[1].replace('.', '/')}.py"]
+    else:
+        sources = [ROOT / named.benchmark[0]]
+    declared = {
+        option
+        for source in sources
+        if source.exists()
+        for option in re.findall(r"\"(--[a-z][a-z-]*)\"", source.read_text("utf-8"))
+    }
 
-    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
-
-    assert named.options <= options
+    assert named.options <= declared

@@ -94,30 +94,6 @@ def test_a_trained_layer_finds_the_planted_term_and_nothing_else():
     assert set(report.settings["chosen_learning_rates"]) == {s.label for s in report.scores[1:]}
 
 
-def test_training_again_gives_the_same_runs_differ_and_lengths_do_not_matter():
-    terms, targets = make_planted(n=60)
-    training = Training(epochs=2, batch=16, learning_rates=(1e-2,), runs=2)
-
-    first, again, long = (
-        trained_masked_accuracy(make_items(terms * np.float32(factor), targets), training)
-        for factor in (1, 1, 1024)
-    )
-
-    np.testing.assert_array_equal(first.predicted, again.predicted)
-    np.testing.assert_array_equal(first.predicted, long.predicted)
-    assert not np.array_equal(first.predicted[0], first.predicted[1])
-
-
-def test_one_target_or_too_few_texts_are_refused():
-    terms, targets = make_planted(n=60)
-
-    with pytest.raises(StudyError, match="one class, 9"):
-        trained_masked_accuracy(make_items(terms, np.full(60, 9)), QUICK)
-    one_text = make_items(terms, targets, text=np.zeros(60, dtype=np.int64))
-    with pytest.raises(StudyError, match="no test items among 60"):
-        trained_masked_accuracy(one_text, QUICK)
-
-
 SHORT = Training(epochs=15, batch=32, learning_rates=(1e-3, 1e-2), runs=2)
 LONGER = Training(epochs=20, batch=32, learning_rates=(1e-2,), runs=3)
 

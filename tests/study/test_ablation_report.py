@@ -7,14 +7,12 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
-from deltadex.figures import save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.picture import draw_ablation
 from deltadex.study.ablation.subsets import (
     SubsetPredictions,
     agreement_matrix,
     split_by_text,
-    term_subsets,
 )
 
 NAMES = ("input", "attention")
@@ -125,16 +123,6 @@ def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
 FOUR = ("input", "attention", "feed_forward", "bias")
 
 
-def test_four_terms_have_sixteen_subsets_small_ones_first_and_five_thirty_two():
-    labels = [subset.label for subset in term_subsets(FOUR)]
-    subsets = term_subsets(("input", "attention", "source", "feed_forward", "bias"))
-
-    assert " ".join(labels) == "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
-    assert len({subset.label for subset in subsets}) == 32
-    assert subsets[3].names == ("source",)
-    assert subsets[-1].label == "ihsfc"
-
-
 KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "tagging")
 
 
@@ -158,12 +146,9 @@ def make_report(names=FOUR, keys=KEYS, runs=2):
     )
 
 
-@pytest.mark.parametrize(
-    ("width", "n_matrices"), [pytest.param("full", 3, marks=pytest.mark.slow), ("column", 1)]
-)
-def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
+def test_dots_cells_and_labels_are_the_reports():
     report = make_report()
-    picture = draw_ablation(report, width)
+    picture = draw_ablation(report, "column")
     dots = [axes for axes in picture.sheet.axes if axes.get_legend()]
     matrices = [axes for axes in picture.sheet.axes if axes.images and not axes.get_legend()]
 
@@ -174,12 +159,9 @@ def test_dots_cells_and_labels_are_the_reports(width, n_matrices, tmp_path):
         assert list(values) == pytest.approx([score.value for score in measure.scores])
     labels = [label.get_text() for label in dots[0].get_yticklabels()]
     assert labels == [score.label for score in report.measures[0].scores]
-    shown = [axes for axes in matrices if axes.get_title()]
-    assert len(shown) == n_matrices
+    (shown,) = (axes for axes in matrices if axes.get_title())
     by_key = {measure.key: measure for measure in report.measures}
-    np.testing.assert_allclose(shown[0].images[0].get_array(), by_key["senses-mlp"].agreement)
-    path = save_picture(lambda: picture, tmp_path / "a.png", title="")
-    assert path.stat().st_size > 1000
+    np.testing.assert_allclose(shown.images[0].get_array(), by_key["senses-mlp"].agreement)
     hovers = [label for _, _, label in picture.places()]
-    assert len(hovers) == 5 * 16 + n_matrices * 256
+    assert len(hovers) == 5 * 16 + 256
     assert sum("sd over 2 runs" in label for label in hovers) == 5 * 16

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_language_model import TEXTS, masked_bert, masked_network
-from tiny_networks import speaking, tiny_network
+from tiny_networks import speaking
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import (
@@ -109,32 +109,6 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
     assert report.measures[0].settings["predicts"] == "next"
 
 
-@pytest.mark.parametrize(
-    ("network", "texts", "line"),
-    [
-        (masked_network, ["one"] * 20, "1 different texts; give 10"),
-        (lambda: tiny_network("bert"), TEXTS, "no tokenizer"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(network, texts, line):
-    with pytest.raises(StudyError, match=line):
-        ablation_study(network(), texts, asked=asked())
-
-
-def test_next_tokens_are_those_that_follow():
-    network = masked_network()
-    encoded = encode_texts(network, TEXTS, 128)
-
-    chosen = choose_tokens(network, encoded, "next", most=100, seed=3)
-
-    assert len(chosen.targets) == len(np.unique(np.concatenate(chosen.items))) - 1
-    for text, items in zip(chosen.texts, chosen.items, strict=True):
-        for place in np.flatnonzero(items >= 0):
-            assert chosen.targets[items[place]] == text.ids[place + 1]
-            assert text.counted[place]
-            assert text.counted[place + 1]
-
-
 def test_a_pseudo_word_stands_where_one_of_its_words_stood(monkeypatch):
     words = pseudo_words(TEXTS, most_items=10_000, seed=0)
 
@@ -234,16 +208,6 @@ def test_tags_are_read_from_columns(tmp_path):
     assert words.spans == ((0, 3), (4, 10), (0, 3), (0, 3))
     assert words.broken == ("t.conll:6: not a word and its tag",)
     np.testing.assert_array_equal(words.origin, [0, 0, 1, 1])
-
-
-@pytest.mark.parametrize("read", [read_senses, read_tags])
-def test_a_file_without_words_is_refused(read, tmp_path):
-    (tmp_path / "x.txt").write_text("\nlonely\n")
-
-    with pytest.raises(StudyError, match=r"x\.txt"):
-        read(tmp_path / "x.txt")
-    with pytest.raises(StudyError, match="No such file"):
-        read(tmp_path / "none.txt")
 
 
 def test_shares_of_masked_tokens_are_exact_and_nothing_else_is_touched():

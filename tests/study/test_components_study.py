@@ -1,7 +1,6 @@
 """The components study and its picture: against sums by hand."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from tiny_networks import (
     edited,
     make_texts,
     make_tokenizer,
+    one_of_each_structure,
     perturb,
     speaking,
     tiny_network,
@@ -25,7 +25,6 @@ from deltadex.study.components.decomposition import (
     decompose,
     importance,
 )
-from deltadex.study.components.picture import draw_components
 from deltadex.study.network.hidden_states import encoded
 
 TEXTS = make_texts(4, 11, 7, 9, 5)
@@ -33,11 +32,6 @@ TEXTS = make_texts(4, 11, 7, 9, 5)
 
 def tuned(name):
     return edited(tiny_network(name), lambda model: perturb(model, by=0.02, seed=1))
-
-
-def strict(report):
-    """The document, in which every number is finite."""
-    return json.loads(json.dumps(report.to_json(), allow_nan=False))
 
 
 def by_hand(network, texts):
@@ -145,15 +139,6 @@ def test_networks_that_cut_texts_differently_are_refused():
         components_study(speaking("bert"), SENTENCES, against=other)
 
 
-def test_what_is_not_defined_is_null_and_a_report_of_one_network_has_nothing_to_compare():
-    pair = strict(components_study(tuned("gpt2"), TEXTS, against=tiny_network("gpt2")))
-    alone = strict(components_study(tiny_network("bert"), TEXTS))
-
-    assert pair["stacks"]["decoder"]["correlation"][0] == [None] * 4
-    assert alone["against"] is None
-    assert "local_shift" not in alone["stacks"]["encoder"]
-
-
 def test_a_batch_without_a_token_that_counts_changes_nothing_and_no_token_at_all_is_refused():
     network = tiny_network("bert")
 
@@ -182,36 +167,25 @@ def test_a_network_that_gives_nan_is_refused():
         components_study(edited(tiny_network("bert"), change), TEXTS)
 
 
-@pytest.fixture(scope="module")
-def alone():
-    """All the panels of one network."""
-    return components_study(tiny_network("gpt2"), TEXTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", one_of_each_structure())
+def test_edited_attention_is_found_in_its_layer_and_nowhere_else(name):
+    base = tiny_network(name)
+    layers = base.stacks[0].sublayers
+    place = min(1, len(layers) - 1)
+    path = next(p for p, m in base.model.named_modules() if m is layers[place][0].module)
+    network = edited(base, lambda model: perturb(model.get_submodule(path), by=0.1))
 
+    first, *others = components_study(network, make_texts(6, 9), against=base).stacks
 
-@pytest.fixture(scope="module")
-def compared():
-    base = tiny_network("t5")
-    return components_study(tuned("t5"), TEXTS, against=base)
-
-
-def titles(picture):
-    return [axes.get_title() for axes in picture.figure.axes if axes.get_title()]
-
-
-@pytest.mark.parametrize("width", ["column", "full"])
-def test_every_measure_has_a_panel_at_both_widths(alone, compared, width):
-    one, both = draw_components(alone, width), draw_components(compared, width)
-
-    assert titles(one) == [
-        "importance",
-        "length",
-    ]
-    assert titles(both) == [
-        f"{stack}: {panel}"
-        for stack in ("encoder", "decoder")
-        for panel in (
-            "importance",
-            "how far each term moved",
-            "where it was edited",
-        )
-    ]
+    shift = dict(zip(first.against.local_terms, first.against.local_shift.T, strict=True))
+    blocks = np.arange(base.n_layers)
+    edit = blocks >= 0 if name == "albert" else blocks == place
+    assert shift["attention"][edit].min() > 1e-3
+    assert shift["attention"][~edit].max(initial=0) <= 1e-6
+    assert shift["bias"][~edit].max(initial=0) <= 1e-6
+    assert shift["feed_forward"].max() <= 1e-6
+    # a decoder sees the edit through its source, which is none of its own parts
+    for stack in others:
+        assert stack.against.local_shift.max() <= 1e-6
+        assert stack.against.term_shift[1:, stack.terms.index("source")].min() > 1e-5

@@ -37,18 +37,6 @@ def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
     assert rounding_reason(energies, 1.0, 0.9) == ""
 
 
-@pytest.mark.parametrize(
-    ("energies", "theta", "line"),
-    [
-        *(([1.0, 1.0], theta, "theta") for theta in (0.0, -0.5, 1.01, float("nan"))),
-        *(([1.0, wrong], 0.5, "not negative") for wrong in (-1.0, np.nan, np.inf)),
-    ],
-)
-def test_a_theta_that_is_no_share_and_energies_that_are_none_are_refused(energies, theta, line):
-    with pytest.raises(ValueError, match=line):
-        energy_rank(np.array(energies), theta)
-
-
 def test_noise_is_flagged_only_above_what_theta_leaves_out():
     energies = np.array([6.0, 4.0])
 

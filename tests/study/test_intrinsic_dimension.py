@@ -7,14 +7,12 @@ from scipy.stats import sem, t
 from deltadex.study.geometry.intrinsic_dimension import (
     BLOCKS,
     ESTIMATORS,
-    MOST_NEEDED,
     assign_blocks,
     distinct_rows,
     estimate,
     facco,
     intrinsic_dimension,
     low_fifth,
-    rows_needed,
     two_nearest,
 )
 
@@ -27,17 +25,13 @@ def make_ball(n, dimension, *, within=30, seed=0):
     return rows @ np.linalg.qr(rng.standard_normal((within, dimension)))[0].T
 
 
-def nearest_in(rows):
-    return two_nearest(rows)
-
-
 def by_name(rows, **options):
     return {found.estimator: found for found in intrinsic_dimension(rows, **options)}
 
 
 def estimates(rows):
     """By estimator, of the distinct rows, whether or not they are enough."""
-    nearest = nearest_in(rows[distinct_rows(rows)].astype(np.float64))
+    nearest = two_nearest(rows[distinct_rows(rows)].astype(np.float64))
     return {name: estimate(nearest, name) for name in ESTIMATORS}
 
 
@@ -73,20 +67,18 @@ def test_facco_and_maximum_likelihood_equal_scikit_dimension():
     assert {each.standard_error for each in found.values()} == {None}
 
 
-@pytest.mark.parametrize("n_duplicates", [0, 60])
-def test_low_fifth_equals_the_published_loop_duplicates_and_all(n_duplicates):
+def test_low_fifth_equals_the_published_loop_duplicates_and_all():
     rows = make_ball(300, 6)
-    rows = np.vstack([rows, rows[:n_duplicates]])
+    rows = np.vstack([rows, rows[:60]])
     scaled = rows - rows.mean(axis=0)
     scaled /= np.linalg.norm(scaled, axis=1).mean()
 
-    assert low_fifth(nearest_in(scaled)) == pytest.approx(low_fifth_row_by_row(rows), rel=1e-9)
+    assert low_fifth(two_nearest(scaled)) == pytest.approx(low_fifth_row_by_row(rows), rel=1e-9)
 
 
-@pytest.mark.parametrize("share", [0.02, 1.0])
-def test_duplicates_are_counted_and_move_nothing(share):
+def test_duplicates_are_counted_and_move_nothing():
     rows = make_ball(600, 6).astype(np.float32)
-    repeats = rows[np.random.default_rng(1).integers(0, 600, int(600 * share))]
+    repeats = rows[np.random.default_rng(1).integers(0, 600, 600)]
     order = np.random.default_rng(2).permutation(600 + len(repeats))
 
     together = np.vstack([rows, repeats])[order]
@@ -111,7 +103,7 @@ def test_distinct_rows_equal_numpy_unique_and_rounding_to_float32_makes_duplicat
     np.testing.assert_array_equal(distinct_rows(few), first)
 
 
-@pytest.mark.parametrize("cloud", ["outliers", "tight", "one long row", "far from the origin"])
+@pytest.mark.parametrize("cloud", ["outliers", "tight", "far from the origin"])
 def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud):
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((300, 20))
@@ -119,13 +111,11 @@ def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud)
         rows[::9] += 3000.0
     elif cloud == "tight":
         rows = np.repeat(rows[:10], 30, axis=0) + 1e-6 * rng.standard_normal((300, 20))
-    elif cloud == "one long row":
-        rows[5] *= 1e12
     else:
         rows += 100.0
         rows[1] = rows[0] + np.eye(20)[0] * 1e-7
 
-    found = nearest_in(rows)
+    found = two_nearest(rows)
 
     gaps = np.linalg.norm(rows[:, None] - rows, axis=2) + np.diag(np.full(300, np.inf))
     np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, :2], rtol=1e-12)
@@ -139,7 +129,7 @@ def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_
     few = by_name(rows[:400], blocks=assign_blocks(list("abcd")).repeat(100))["facco"]
 
     for name, each in found.items():
-        alone = [estimate(nearest_in(rows[blocks == block]), name) for block in range(BLOCKS)]
+        alone = [estimate(two_nearest(rows[blocks == block]), name) for block in range(BLOCKS)]
         assert each.blocks == pytest.approx(alone, rel=1e-9)
         assert each.standard_error == pytest.approx(sem(alone))
         reach = t.ppf(0.975, BLOCKS - 1) * sem(alone)
@@ -149,20 +139,10 @@ def test_the_error_is_the_spread_between_blocks_that_share_no_row_and_few_texts_
     assert (few.standard_error, few.low, few.high, few.blocks) == (None, None, None, ())
 
 
-def test_rows_needed_grow_with_the_dimension():
-    assert 145 <= rows_needed(3.0, "facco") <= 155
-    assert 115 <= rows_needed(3.0, "mle") <= 125
-    assert 620 <= rows_needed(3.0, "low-fifth") <= 630
-    assert 145 <= rows_needed(10.0, "facco") <= 155
-    assert 1100 <= rows_needed(17.5, "facco") <= 1800
-    assert rows_needed(1e6, "facco") == MOST_NEEDED
-
-
 @pytest.mark.parametrize(
     ("rows", "sample", "reason"),
     [
         (np.zeros((0, 4)), None, "0 distinct rows; an estimate needs 100"),
-        (np.ones((500, 4)), None, "1 distinct rows; an estimate needs 100"),
         (make_ball(99, 3), None, "99 distinct rows; an estimate needs 100"),
         (make_ball(150, 3), 200, "too few: 150 distinct rows of 200"),
         (make_ball(105, 17), None, "too few: 105 rows; an estimate of"),
@@ -175,12 +155,7 @@ def test_what_cannot_be_estimated_is_none_with_a_reason(rows, sample, reason):
         assert reason in found.reason
 
 
-def test_no_ratio_is_no_dimension_and_wrong_calls_are_refused():
+def test_no_ratio_is_no_dimension():
     for nearest in (np.ones((3, 2)), np.zeros((0, 2))):
         assert [estimate(nearest, name) for name in ESTIMATORS] == [None] * 3
     assert facco(np.array([[0.0, 1.0], [0.0, 2.0]])) is None
-    rows = make_ball(150, 3)
-    with pytest.raises(ValueError, match="sample must be 100 rows or more, got 50"):
-        intrinsic_dimension(rows, sample=50)
-    with pytest.raises(ValueError, match="three rows or more"):
-        two_nearest(rows[:2])

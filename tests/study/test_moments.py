@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.study.geometry import gaussian_divergence
@@ -16,11 +17,6 @@ from deltadex.study.geometry.moments import (
     layer_linearity,
     softmax_mean,
 )
-
-
-def softmax(vector):
-    powers = np.exp(vector - vector.max())
-    return powers / powers.sum()
 
 
 def gaussian_by_formula(mean_a, spread_a, mean_b, spread_b):

@@ -12,24 +12,11 @@ from deltadex.study.rank.law_choice import (
     SIGNIFICANCE,
     depth_p_value,
 )
-from deltadex.study.rank.laws import LAW_NAMED, LAWS, Curve
+from deltadex.study.rank.laws import LAW_NAMED, Curve
 
 pytestmark = pytest.mark.slow
 
-PLANTED = {
-    "linear": (50.0, -30.0),
-    "quarter ellipse": (10.0, 40.0),
-    "quadratic": (30.0, -80.0, 70.0),
-    "exponential": (20.0, 60.0, 3.0),
-    "power": (10.0, 60.0, -1.2),
-    "logistic drop": (12.0, 50.0, 0.7, 0.05),
-}
-
-
-FORMS = {
-    "exponential": lambda layer, a, b, c: a + b * np.exp(-c * (layer - 1) / 23),
-}
-"""Of 24 layers."""
+PLANTED = {"linear": (50.0, -30.0), "exponential": (20.0, 60.0, 3.0)}
 
 
 def planted(law, n_layers, noise=0.0, seed=0):
@@ -62,8 +49,11 @@ def candidate(fit, law):
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     layers, ranks = planted("exponential", 24, noise=1.0, seed=seed)
-    form, start = FORMS["exponential"], PLANTED["exponential"]
-    values, covariance = curve_fit(form, layers, ranks, p0=start)
+    values, covariance = curve_fit(
+        lambda layer, a, b, c: a + b * np.exp(-c * (layer - 1) / 23),
+        *(layers, ranks),
+        p0=PLANTED["exponential"],
+    )
     errors = np.sqrt(np.diag(covariance))
 
     found = candidate(fit_laws(layers, ranks, 24), "exponential")
@@ -72,23 +62,6 @@ def test_an_exponential_and_its_standard_errors_are_scipys(seed):
     assert (np.array(found.values) - values) / errors == pytest.approx(np.zeros(3), abs=1e-3)
     ours = np.array([p.standard_error for p in found.parameters.values()])
     assert ours == pytest.approx(errors, rel=1e-3)
-
-
-@pytest.mark.parametrize("law", PLANTED)
-def test_a_planted_law_is_found_under_noise(law):
-    fits = [fit_laws(*planted(law, 24, noise=0.3, seed=seed), 24) for seed in range(3)]
-
-    # an F-test at 5 % prefers a curve to a line in about 10 % of draws: four s.e. below 2.7 of 3
-    assert sum(fit.verdict == law for fit in fits) >= (1 if law == "linear" else 2)
-    found = [candidate(fit, law).parameters.values() for fit in fits]
-    off = np.array(
-        [
-            [(p.value - true) / p.standard_error for p, true in zip(row, PLANTED[law], strict=True)]
-            for row in found
-        ]
-    )
-    # Student's t with 20 degrees of freedom, variance 20/18: five s.e. of a mean of three
-    assert np.abs(off.mean(axis=0)).max() < 5 * (20 / 18 / 3) ** 0.5
 
 
 def test_a_planted_step_is_found_with_its_levels_and_its_layer():
@@ -214,15 +187,3 @@ def test_aicc_and_standard_errors_of_a_line_are_the_textbook_ones():
     )
     assert fit.best.aicc == pytest.approx(floored + 6 + 24 / 6)
     assert fit.loo_rmse == pytest.approx(np.sqrt(np.mean(left_out**2)))
-
-
-@pytest.mark.parametrize(("n", "fitted"), [(5, 3), (6, 7), (7, 7), (8, 8)])
-def test_laws_with_too_many_parameters_are_left_out_and_below_five_points_all(n, fitted):
-    fit = fit_whole(np.arange(n, 0, -1) ** 2.0)
-
-    for few in range(5):
-        none = fit_laws(np.arange(1, few + 1), np.arange(few, dtype=float), 12)
-        assert none.verdict == "too few points"
-        assert none.reason == f"{few} depths carry a rank, and a law needs 5"
-        assert none.best is None
-    assert sorted(c.law for c in fit.candidates) == sorted(law.name for law in LAWS[:fitted])

@@ -159,10 +159,6 @@ def titles(figure):
     return [axes.get_title() for axes in figure.axes]
 
 
-def legend(picture):
-    return [text.get_text() for text in picture.figure.legends[0].get_texts()]
-
-
 def test_the_picture_has_a_panel_for_each_role_with_its_law():
     rng = np.random.default_rng(1)
     spectra = [
@@ -183,22 +179,6 @@ def test_the_picture_has_a_panel_for_each_role_with_its_law():
     assert [axes.get_xlabel() for axes in figure.axes] == ["layer $l$"] * 2
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
     figure.savefig(io.BytesIO(), format="png", dpi=40)
-
-
-def test_the_picture_marks_rounding_zeros_and_standard_errors():
-    spectra = [spectrum(rank, layer) for layer, rank in enumerate([6, 6, 5, 4, 4, 0, 7, 64])]
-    spectra[6:] = [replace(s, noise_energy=50.0) for s in spectra[6:]]
-    one = rank_study("a", spectra, thetas=(1.0,))
-    other = model("b", [9, 8, 7, 6, 5, 0, 0, 0])
-
-    assert legend(draw_ranks(one)) == [
-        r"$\theta = 1$",
-        "storage rounding, not fitted",
-        "rounding, above the scale",
-        "exactly zero",
-    ]
-    assert legend(draw_ranks(family_ranks([one, other])))[0] == r"$\theta = 1$, mean ± s.e."
-    assert legend(draw_ranks(model("c", [0, 0]))) == ["exactly zero"]
 
 
 @pytest.mark.slow

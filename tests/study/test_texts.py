@@ -31,20 +31,12 @@ def contents(texts):
     return [one.text for one in texts.entries]
 
 
-TABLE = 'text,group,id\nA cat sat.,eng_Latn,7\n"Un chat, assis.",fra_Latn,7\n'
+TABLE = 'content,language,index\r\nA cat sat.,eng_Latn,7\r\n"Un chat, assis.",fra_Latn,7'
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("a.csv", TABLE),
-        ("a.tsv", "id\ttext\tgroup\n7\tA cat sat.\teng_Latn\n7\tUn chat, assis.\tfra_Latn\n"),
-        (
-            "a.csv",
-            TABLE.strip().replace("text,group,id", "content,language,index").replace("\n", "\r\n"),
-        ),
-        ("a.jsonl", LINE.replace('"text"', '"Sentence"').replace('"7"', "7")),
-    ],
+    [("a.csv", TABLE), ("a.jsonl", LINE.replace('"text"', '"Sentence"').replace('"7"', "7"))],
 )
 def test_tables_and_json_lines_give_text_group_and_id(tmp_path, name, content):
     texts = read(tmp_path / name, content)
@@ -53,11 +45,10 @@ def test_tables_and_json_lines_give_text_group_and_id(tmp_path, name, content):
     assert texts.groups == ("eng_Latn", "fra_Latn")
 
 
-@pytest.mark.parametrize("name", ["a.txt", "README"])
-def test_other_files_have_one_text_a_line_and_only_line_feeds_and_carriage_returns_end_it(
-    tmp_path, name
-):
-    texts = read(tmp_path / name, "A cat, sat.\r\n  Two.  \nThree\u2028still three\x0b\x85\nFour")
+def test_other_files_have_one_text_a_line_and_only_line_feeds_and_carriage_returns_end_it(tmp_path):
+    texts = read(
+        tmp_path / "README", "A cat, sat.\r\n  Two.  \nThree\u2028still three\x0b\x85\nFour"
+    )
 
     assert texts.broken == ()
     assert contents(texts) == ["A cat, sat.", "Two.", "Three\u2028still three", "Four"]
@@ -101,8 +92,6 @@ def test_flores_plus_rows_are_grouped_by_language_and_script(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "broken"),
     [
-        ("a.txt", b"good\n\n   \n", ("a.txt:2: no text", "a.txt:3: no text")),
-        ("a.txt", b"good\nb\xe4d\n", ("a.txt:2: is not UTF-8",)),
         ("a.csv", b"text,id\ngood,1\nb\xe4d,2\n", ("a.csv:2: is not UTF-8",)),
         ("a.csv", b"text,id\ngood,1\na,b,c\nlonely\n", (
             "a.csv:2: has more fields than the header",
@@ -116,11 +105,9 @@ def test_flores_plus_rows_are_grouped_by_language_and_script(tmp_path):
             "a.jsonl:6: no text",
         )),
         ("a.csv", b"text,id\ngood,1\nagain,1\n", ("a.csv:2: id '1' stands twice",)),
-        ("a.jsonl", b'{"text": ["a", "b"]}\n{"text": "good"}\n', (
+        ("a.jsonl", b'{"text": ["a"]}\n{"text": "half \\ud800"}\n{"text": "good"}\n', (
             "a.jsonl:1: its text is not a string",
-        )),
-        ("a.jsonl", b'{"text": "half \\ud800"}\n{"text": "good"}\n', (
-            "a.jsonl:1: is not UTF-8",
+            "a.jsonl:2: is not UTF-8",
         )),
     ],
 )  # fmt: skip
@@ -134,23 +121,13 @@ def test_broken_rows_are_named_and_the_rest_is_read(tmp_path, name, content, bro
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        *(
-            ("a.csv", f"{header}\n1,2\n", r"a\.csv: no column 'text' in its header")
-            for header in ("", "id,group", "words")
-        ),
         ("a.csv", "id;label\n1;2\n", "only id, label; its columns are separated by semicolons"),
         ("a.jsonl", "nonsense\n{}\n", r"no row with a text; a\.jsonl:1: is not JSON"),
+        *((name, "", name) for name in ("a.txt", "a.csv", "a.jsonl")),
     ],
 )
 def test_a_file_without_a_text_is_refused_with_what_it_has_instead(tmp_path, name, content, line):
     with pytest.raises(StudyError, match=line):
-        read(tmp_path / name, content)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"\n\n"])
-def test_an_empty_file_is_refused(tmp_path, name, content):
-    with pytest.raises(StudyError, match=name):
         read(tmp_path / name, content)
 
 
@@ -160,9 +137,6 @@ def test_a_path_that_holds_no_text_files_is_refused_by_name(tmp_path):
         read_texts(tmp_path)
     with pytest.raises(StudyError, match=r"none\.txt: no such file"):
         read_texts(tmp_path / "none.txt")
-    (tmp_path / "odd.txt").mkdir()
-    with pytest.raises(StudyError, match=r"odd\.txt"):
-        read_texts(tmp_path)
 
 
 def made(*texts):
@@ -190,9 +164,7 @@ def test_drawn_texts_keep_their_order_and_are_distinct(words, most, seed):
 @pytest.mark.parametrize(
     "other",
     [
-        (ENTRIES[0],),
         ENTRIES[::-1],
-        (Text("A cat sat.", "eng", "7"), ENTRIES[1]),
         (Text("A cat sat.", "eng_Latn", "8"), ENTRIES[1]),
         (Text("A cat sat.", "", "eng_Latn7"), ENTRIES[1]),
     ],
@@ -201,21 +173,11 @@ def test_other_content_has_another_digest(other):
     assert Texts(other).digest != Texts(ENTRIES).digest
 
 
-@pytest.mark.parametrize(
-    ("name", "mark", "word"),
-    [
-        ("a.csv", ";", "semicolons"),
-        ("a.tsv", ",", "commas"),
-    ],
-)
-def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path, name, mark, word):
-    rows = [["text", "group", "id"], ["A cat sat.", "eng_Latn", "7"]]
-    rows += [['"Un chat, assis."', "fra_Latn", "7"]]
-
-    texts = read(tmp_path / name, "\n".join(mark.join(row) for row in rows))
+def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path):
+    texts = read(tmp_path / "a.tsv", TABLE)
 
     assert texts.entries == ENTRIES
-    assert texts.notes == (f"{name}: its columns are separated by {word}",)
+    assert texts.notes == ("a.tsv: its columns are separated by commas",)
 
 
 def test_copies_of_texts_are_counted_within_a_group(tmp_path):
