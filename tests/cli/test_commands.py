@@ -10,19 +10,6 @@ from running import document, run
 from deltadex.cli import main
 
 
-def test_find_similar_prints_the_contract(family):
-    printed = document(family, "find-similar", "a-0", "-k", "2", "--explain")
-
-    assert (printed["query"]["model"], printed["query"]["dataset"]) == ("a-0", "a")
-    assert [n["rank"] for n in printed["neighbours"]] == [1, 2]
-    assert printed["verdict"] == printed["neighbours"][0]["verdict"]
-    assert printed["compared"] == 3
-    assert printed["neighbours"][0]["model"] == "a-1"
-    assert [e["model"] for e in printed["explanations"]] == [
-        n["model"] for n in printed["neighbours"]
-    ]
-
-
 def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(family, tmp_path):
     stored = document(family, "find-similar", family / "models" / "b-0", "-k", "1")
     shutil.copytree(family / "models" / "b-0", tmp_path / "copy")
@@ -46,6 +33,8 @@ def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(famil
         (("ls", "--columns", "modl"), 2, "near: model, "),
         (("ls", "--where", "drop table"), 2, "columns:"),
         (("ls", "--where", "datset = 'a'"), 2, "near: dataset, "),
+        (("find-similar", "nobody", "nothing"), 3, "nobody: no model"),
+        (("find-similar",), 2, "MODEL"),
         (("show", "nobody"), 2, "deltadex ls"),
         (("index", "gpt2"), 2, "--hub"),
         (("index", "./no-base", "."), 3, "no such folder"),
@@ -163,19 +152,3 @@ def test_a_model_that_is_nowhere_stops_no_other(family):
     assert [refused["model"] for refused in document["failed"]] == ["nobody"]
     assert "nearest to a-0" in shown.stdout
     assert "nobo�dy: no model" in shown.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "code", "message"),
-    [
-        (("nobody", "nothing"), None, 3, "nobody: no model"),
-        (("-",), "\n", 2, "no model on stdin"),
-        (("a-0", "b-0", "--where", "x"), None, 2, "columns:"),
-        ((), None, 2, "MODEL"),
-    ],
-)
-def test_a_question_without_an_answer_has_its_exit_code(family, arguments, stdin, code, message):
-    result = find(family, *arguments, stdin=stdin)
-
-    assert (result.exit_code, message in result.output) == (code, True), result.output
-    assert "Traceback" not in result.output

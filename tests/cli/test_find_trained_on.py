@@ -157,21 +157,12 @@ def test_a_wrong_question_is_one_line(folder, arguments, code, message):
     refused(run("find-trained-on", *arguments), code, message)
 
 
-def test_a_kept_data_set_is_not_read_again(with_acme):
+def test_a_kept_data_set_is_not_read_again_and_what_is_not_kept_is_said(with_acme, folder):
     result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other", db=with_acme)
 
     refused(result, 2, "leave out --max-tokens, --keep, or name its file")
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (("data", "rm", "nothing"), "no data set 'nothing' is kept"),
-        (("find-data", "a-0"), "no data set is kept for"),
-    ],
-)
-def test_what_is_not_kept_is_said(folder, command, message):
-    refused(run(*command), 2, message)
+    refused(run("data", "rm", "nothing"), 2, "no data set 'nothing' is kept")
+    refused(run("find-data", "a-0"), 2, "no data set is kept for")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from deltadex.questions.index import show_report
-from deltadex.questions.terminal.progress import ProgressLines, RunProgress
+from deltadex.questions.terminal.progress import RunProgress
 from deltadex.records import ModelRecord, Refused
 
 
@@ -39,23 +39,6 @@ def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
         time.sleep(0.1)
 
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("share", "line"),
-    [
-        (0.1, "models 5/10 · some · about 9 min left"),
-        (0.001, "models 5/10 · some · 60 s so far"),
-        (0.0, "models 5/10 · some · about 1 min left"),
-    ],
-)
-def test_time_left_is_by_the_share_where_it_is_known(share, line):
-    lines = ProgressLines("models", status=lambda: ("some", share))
-    lines.begin(10)
-    for _ in range(5):
-        lines.advance()
-
-    assert lines.line(60.0) == line
 
 
 @pytest.mark.parametrize(

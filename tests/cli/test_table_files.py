@@ -2,36 +2,11 @@
 
 import csv
 
-import click
 import pytest
 from running import run
 
-from deltadex.cli import main
 from deltadex.questions.terminal.written import save_sections
 from deltadex.results import Section
-
-
-def _commands(group=main, path=()):
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if isinstance(command, click.Group):
-            yield from _commands(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-def test_what_prints_a_table_writes_it_and_nothing_else_does():
-    without = {
-        " ".join(path)
-        for path, command in _commands()
-        if not any("-o" in parameter.opts for parameter in command.params)
-    }
-
-    assert without == {
-        *("label", "rm", "data rm"),
-        *("serve", "mcp", "export", "publish", "backup", "completion", "demo"),
-    }
-
 
 TABLES = {
     ("find-similar", "a-0"): ("model", {"a-1", "b-0", "b-1"}),

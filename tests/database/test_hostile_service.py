@@ -84,7 +84,7 @@ def used(table):
     getattr(table, "failed", None)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_a_changed_answer_is_a_service_error_and_nothing_else(family, times):
     draw, standing, refused = random.Random(times), [], 0
 
@@ -175,11 +175,12 @@ def test_size_and_total_time_of_an_answer_are_bounded(answer, says):
                     with suppress(OSError):  # the client has left
                         answer(connection)
 
+    timeout = 1.0 if says == "in time" else 10.0
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as standing:
         threading.Thread(target=serve, args=(standing,), daemon=True).start()
         with pytest.raises(ServiceError, match=says):
-            dx.connect(f"http://127.0.0.1:{standing.getsockname()[1]}", timeout=4.0)
+            dx.connect(f"http://127.0.0.1:{standing.getsockname()[1]}", timeout=timeout)
 
     assert time.monotonic() - started < 30.0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
