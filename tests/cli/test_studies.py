@@ -9,7 +9,7 @@ import transformers
 from factories import make_bert
 from running import TEXTS, document, run
 
-from deltadex.questions.terminal.sections import show_study
+from deltadex.questions.terminal.sections import show_answer
 from deltadex.study.geometry.geometry import GeometryTable
 
 
@@ -88,7 +88,7 @@ def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contras
     everything = run(family, *asked, "--all").stdout
     kept = document(family, *asked)
     capsys.readouterr()
-    show_study(GeometryTable(kept).sections(), kept)
+    show_answer(GeometryTable(kept).sections())
     printed = capsys.readouterr().out
 
     for line in (

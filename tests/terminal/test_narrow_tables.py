@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from deltadex.questions.terminal import console, saying, sections
+from deltadex.questions.terminal import console, sections
 from deltadex.results import Section
 
 LONG = "somebody-with-a-name/bert-base-uncased-finetuned-imdb-2024-run-17"
@@ -22,7 +22,7 @@ def terminal(monkeypatch):
             return narrow
 
         monkeypatch.setattr(console, "screen", console_of)
-        monkeypatch.setattr(saying, "screen", console_of)
+        monkeypatch.setattr(sections, "screen", console_of)
 
     return resize
 
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_shows_fewer_layers_and_says_which_are_left_out(capsys
     )
     terminal(width)
 
-    sections.show_study([section], {})
+    sections.show_answer([section])
 
     head, row, note = capsys.readouterr().out.splitlines()[:3]
     assert max(len(head.rstrip()), len(row.rstrip())) <= width
