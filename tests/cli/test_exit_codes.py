@@ -17,25 +17,18 @@ def index(folder, *arguments):
     return run(folder, "index", folder / "base", folder / "models", "--json", *arguments)
 
 
-def test_a_copy_of_the_base_is_listed_and_is_no_failure(family, tmp_path):
+def test_copies_of_the_base_and_skipped_models_are_failures_only_if_strict(family, tmp_path):
     shutil.copytree(tmp_path / "base", family / "copy")
+    config = family / "a-0" / "config.json"
+    config.write_text(config.read_text().replace('"bert"', '"llama"'))
 
     result, again = index(tmp_path), index(tmp_path)
     strict = index(tmp_path, "--strict")
 
-    listed = json.loads(result.stdout)["failed"]
-    assert [(r["model"], r["code"]) for r in listed] == [("copy", "no-update")]
+    document = json.loads(result.stdout)
+    assert [(r["model"], r["code"]) for r in document["failed"]] == [("copy", "no-update")]
+    assert [r["code"] for r in document["skipped_models"]] == ["other-base"]
     assert (result.exit_code, again.exit_code, strict.exit_code) == (0, 0, 1)
-
-
-def test_a_skipped_model_is_a_failure_only_if_strict(family, tmp_path):
-    config = family / "a-0" / "config.json"
-    config.write_text(config.read_text().replace('"bert"', '"llama"'))
-
-    result, strict = index(tmp_path), index(tmp_path, "--strict")
-
-    assert [r["code"] for r in json.loads(result.stdout)["skipped_models"]] == ["other-base"]
-    assert (result.exit_code, strict.exit_code) == (0, 1)
 
 
 def test_a_damaged_file_is_a_failure(family, tmp_path):

@@ -6,16 +6,10 @@ import shutil
 from factories import make_bert, make_checkpoint
 from running import document, run
 
-KEYS = {
-    *("model", "base", "verdict", "p", "layers", "changes", "parents", "method"),
-    "reconstructed_share",
-}
-
 
 def test_an_indexed_model_is_traced_to_its_family_and_the_signature_is_kept(family):
     answer = document(family, "trace", "a-0")
 
-    assert answer.keys() >= KEYS
     assert (answer["base"], answer["verdict"]) == (str(family / "base"), "fine-tune")
     assert answer["layers"] == [[0, 0], [1, 1]]
     (base,) = document(family, "bases", "ls")["bases"]

@@ -48,19 +48,6 @@ def test_a_shortened_text_fits_and_keeps_both_ends(text, width):
         assert text.endswith(tail.lstrip()) or cell_len(text[-1:]) > 1
 
 
-@pytest.mark.parametrize("width", [50, 80])
-def test_names_give_way_before_numbers_and_sentences(printed, width):
-    lines = printed(width, ("model", "z", "reason"), [(LONG, "12.3", "of other weights")])
-
-    assert max(map(len, lines)) <= width
-    assert len(lines) == 2
-    assert "…" in lines[1]
-    assert lines[1].startswith("somebody")
-    assert "run-17" in lines[1]
-    assert "12.3" in lines[1]
-    assert "of other weights" in lines[1]
-
-
 def test_a_wide_terminal_shows_all(printed):
     assert LONG in printed(200, ("model", "z"), [(LONG, "1.0")])[1]
     assert LONG in printed(20, ("model",), [(LONG,)], wide=True)[1]

@@ -98,14 +98,6 @@ def test_a_verdict_by_a_gap_alone_is_said_with_the_gap(capsys):
     assert calibrated.endswith(f"{gap}; fdr: of all answers up to here")
 
 
-def test_a_label_in_doubt_is_said_below_the_headline(capsys):
-    suspect = {"model": "lab/m1", "dataset": "a", "own_z": 0.41, "nearer": "b", "z": 9.84}
-
-    shown = lines(capsys, [neighbour(1, "perhaps")], suspects=[suspect])
-
-    assert shown[3] == "label in doubt: lab/m1 is labelled a (z 0.4), and nearer to b (z 9.8)"
-
-
 def test_failures_say_a_code_an_id_and_a_reason_once():
     def model(id, base_raw, reason):
         return {"model": id, "base": "roberta-base", "base_raw": base_raw, "reason": reason}
