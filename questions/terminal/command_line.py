@@ -254,11 +254,11 @@ def open_database(
 ) -> Opened:
     """The catalog of `--db`, or another; with `or_none` a temporary one where there is no file;
     raises as `deltadex.open`."""
-    file: Path | None = path or common.db
-    if or_none and not file.exists():
-        file, read_only, create = None, False, True
+    path = path or common.db
+    if or_none and not path.exists():
+        path, read_only, create = None, False, True
     track = tracker(quiet=common.quiet)
-    return open_as(Opened, file, read_only=read_only, create=create, engine=engine, track=track)
+    return open_as(Opened, path, read_only=read_only, create=create, engine=engine, track=track)
 
 
 def tracker(*, quiet: bool) -> Track:
