@@ -33,7 +33,7 @@ class AttachedTable(Table):
 
 @record
 class Attach(Question):
-    """Search a published index beside the catalog from now on.
+    """Search a published index beside the catalog: a folder, an https:// or an hf:// address.
 
     Its files are copied beside the catalog and compared with the SHA-256 of its manifest.
     `find-similar` then searches it together with the catalog's own models of the same base and

@@ -1,13 +1,6 @@
 import csv
 
-from running import document, run
-
-
-def test_audit_prints_the_contract(family):
-    report = document(family, "audit", "base")
-
-    assert set(report) == {"base", "models", "not_read", "findings", "notes"}
-    assert (report["models"], report["findings"]) == (4, [])
+from running import run
 
 
 def test_findings_are_printed_and_written(family, tmp_path):

@@ -8,7 +8,6 @@ from catalogs import PLAIN, make_catalog, make_indexed
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.search import evaluation
 
 
 def make_families(path, families):
@@ -74,15 +73,6 @@ def test_several_families_are_a_row_each_and_nothing_together(several):
     assert "too few to tell" in rows["gpt"]
     assert "no queries" in rows["none"]
     assert not any("micro" in line and "0." in line for line in lines)
-
-
-def test_a_sample_is_stated(several, monkeypatch):
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 10)
-    monkeypatch.setattr(evaluation, "SAMPLE", 6)
-
-    shown = run(several, "eval", "--base", "bert").stdout
-
-    assert "6 sampled of 15 queries among 15 models" in shown
 
 
 def test_ways_are_compared_in_the_order_given(several):

@@ -32,12 +32,15 @@ REFUSED = [
     "SET enable_external_access = true",
     "LOAD httpfs",
     "SELECT * FROM 'FOLDER/secret.csv'",
+    'SELECT * FROM "FOLDER/secret.csv"',
     'SELECT * FROM "secret.csv"',
     "SELECT * FROM read_text('FOLDER/secret.csv')",
     "SELECT * FROM glob('FOLDER/*')",
+    "SELECT (SELECT content FROM read_text('FOLDER/secret.csv'))",
     "SELECT * FROM models, LATERAL (SELECT * FROM read_text('FOLDER/secret.csv'))",
     "SELECT * FROM query('SELECT content FROM read_text(''FOLDER/secret.csv'')')",
     "SELECT * FROM query_table('FOLDER/secret.csv')",
+    "DESCRIBE SELECT * FROM read_csv('FOLDER/secret.csv')",
     "EXPLAIN ANALYZE SELECT * FROM read_csv('FOLDER/secret.csv')",
     "FROM sniff_csv('FOLDER/secret.csv')",
     "SELECT * FROM 'https://example.org/x.csv'",
@@ -177,7 +180,11 @@ def test_what_others_may_ask_has_limits(db):
     [
         "SELECT length(repeat(id[1], 2000000000)) FROM models",
         "SELECT levenshtein(repeat('ab', 100000), repeat('ba', 100000))",
-        *slowly("SELECT list_sum(range(400000000))"),
+        *slowly(
+            "SELECT list_sum(range(400000000))",
+            "WITH RECURSIVE t(s) AS (SELECT 'x' UNION ALL SELECT s || s FROM t) "
+            "SELECT max(s) FROM t",
+        ),
     ],
 )
 def test_limits_of_time_and_memory_hold_inside_one_expression(catalog_file, statement):
