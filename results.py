@@ -199,12 +199,7 @@ class Section:
     noun: str = "hidden states"
 
     @classmethod
-    def of(
-        cls,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[object] | Row],
-        names: Sequence[str] = (),
-    ) -> Section:
+    def of(cls, columns: Sequence[str], rows: Iterable[Any], names: Sequence[str] = ()) -> Section:
         """A table of cells in the order of the columns, or of documents that have them as keys."""
         cells = ([row[c] for c in columns] if isinstance(row, Mapping) else row for row in rows)
         return cls(columns=columns, rows=list(cells), names=names)
