@@ -195,15 +195,12 @@ def _watch(command: Callable[[], Any], limit: int) -> NoReturn:
 
 def _memory_refused(err: BaseException) -> str | None:
     """What an error, or the one that it came from, says of memory that the machine refuses."""
-    said = next((line for line in str(err).splitlines() if _is_of_memory(line)), "")
+    lines = str(err).splitlines()
+    said = next((s for s in lines if any(words in s.lower() for words in OF_MEMORY)), "")
     if said or isinstance(err, MemoryError):
         return said or str(err)
     before = err.__cause__ or err.__context__
     return None if before is None else _memory_refused(before)
-
-
-def _is_of_memory(line: str) -> bool:
-    return any(words in line.lower() for words in OF_MEMORY)
 
 
 def _in_words(err: Exception) -> str:

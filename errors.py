@@ -121,10 +121,6 @@ class ModelError(DeltadexError):
         self.code = code
         self.reason = reason
 
-    @property
-    def status(self) -> Status:
-        return REASONS[self.code].status
-
     def __str__(self) -> str:
         return f"{self.code}: {self.reason}"
 

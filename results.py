@@ -199,10 +199,10 @@ class Section:
     noun: str = "hidden states"
 
     @classmethod
-    def of(cls, columns: Sequence[str], rows: Iterable[Sequence[object] | Row]) -> Section:
+    def of(cls, columns: Sequence[str], rows: Iterable[Any], names: Sequence[str] = ()) -> Section:
         """A table of cells in the order of the columns, or of documents that have them as keys."""
         cells = ([row[c] for c in columns] if isinstance(row, Mapping) else row for row in rows)
-        return cls(columns=columns, rows=list(cells))
+        return cls(columns=columns, rows=list(cells), names=names)
 
     def shortened(self) -> tuple[Section, list[object]]:
         """The section with as many layers as a screen has room for, and those that are left out."""
@@ -263,6 +263,11 @@ def _own_name(base: str) -> str:
 def share(value: float | None) -> str:
     """0.875 → `0.875`; nothing for None."""
     return "–" if value is None else f"{round(value, 3) + 0.0:.3f}"  # + 0.0: no minus of zero
+
+
+def percent(value: float | None) -> str:
+    """0.875 → `88 %`; nothing for None."""
+    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def count(n: int, noun: str, *, or_more: bool = False) -> str:

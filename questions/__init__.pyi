@@ -34,7 +34,6 @@ from .find_trained_on.find_trained_on import FindTrainedOn as FindTrainedOn
 from .index import Index as Index
 from .label import Label as Label
 from .lineage.lineage import Lineage as Lineage
-from .lineage.lineage import check_lineage_ending as check_lineage_ending
 from .ls import Models as Models
 from .map.map import Map as Map
 from .merge import Merge as Merge

@@ -33,11 +33,11 @@ class AttachedTable(Table):
 
 @record
 class Attach(Question):
-    """Search a published index beside the catalog from now on.
+    """Search a published index beside the catalog: a folder, an https:// or an hf:// address.
 
-    Its files are copied beside the catalog and compared with the SHA-256 of its manifest. `find-
-    similar` then searches it together with the catalog's own models of the same base and recipe; no
-    other command does.
+    Its files are copied beside the catalog and compared with the SHA-256 of its manifest.
+    `find-similar` then searches it together with the catalog's own models of the same base and
+    recipe; no other command does.
 
     Returns:
         One row, as of `attached`, with `fetched_bytes`.
@@ -199,12 +199,7 @@ def _open_source(source: str) -> IndexSource:
 
 @record
 class Attaching(Attach):
-    """Search a published index beside the catalog: a folder, an https:// or an hf:// address.
-
-    Its files are copied beside the catalog and compared with the SHA-256 of its manifest.
-    `find-similar` then searches it together with the catalog's own models of the same base and
-    recipe; no other command does.
-    """
+    __doc__ = Attach.__doc__
 
     source: Any = argument(default=None)
     _: KW_ONLY

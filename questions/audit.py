@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ..errors import EmptyCatalog, RequestError, UnknownBase
 from ..options import Question, argument, option, record
 from ..records import FindingKind
-from ..results import Document, Section, Shown, count
+from ..results import Document, Shown, count
 from ..store import ModelFilter
+from . import terminal
 from .terminal.command_line import asking
 from .terminal.written import SavedTable
 
@@ -154,13 +155,7 @@ def show_audit(document: Document) -> Shown:
     beside = f"; {count(len(unread), 'model')} not read, or in part" if unread else ""
     if findings:
         yield f"{count(len(findings), 'finding')} among {models}{beside}"
-        yield Section.of(
-            ("model", "kind", "detail", "z"),
-            [
-                (f["model"], f["kind"], f["detail"], "" if f["z"] is None else f"{f['z']:.1f}")
-                for f in findings
-            ],
-        )
+        yield terminal.evidence_table(AuditTable.columns, findings)
     else:
         yield f"no finding among {models}{beside}"
     for row in unread:

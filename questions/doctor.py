@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Any
-
-import click
 
 from ..options import Place, argument, option, record
-from ..results import Row, Table
+from ..results import Document, Row, Shown, Table
 from . import terminal
 from .face.opened import Track, untracked
 from .terminal.command_line import EXIT_SOME_FAILED, Common, command_with, print_document, tracker
-from .terminal.text import plain
 
 
 class FindingTable(Table):
@@ -103,28 +98,20 @@ def command(common: Common, examination: Examination) -> None:
         check=examination.check,
         quick=examination.quick,
         track=tracker(quiet=common.quiet),
-        report=None if common.as_json else _show_finding,
+        report=None if common.as_json else lambda row: terminal.show_answer(_show_finding(row)),
     )
     print_document(table, _show_counts, common)
     if table.problems:
         sys.exit(EXIT_SOME_FAILED)
 
 
-def _show_finding(finding: Mapping[str, Any]) -> None:
-    _say_in_lines(f"{finding['state']:<9} {finding['check']:<10} ", finding["detail"])
+def _show_finding(finding: Row) -> Shown:
+    yield f"{finding['state']:<9} {finding['check']:<10} {finding['detail']}"
     if finding["advice"]:
-        _say_in_lines(f"{'':<20} → ", finding["advice"])
+        yield f"{'':<20} → {finding['advice']}"
 
 
-def _say_in_lines(heading: str, text: str) -> None:
-    """A heading and, right of it, a text in as many lines as the terminal needs."""
-    room = max(terminal.screen().width - len(heading), 20)
-    lines = textwrap.wrap(plain(text), room, break_long_words=False, break_on_hyphens=False)
-    for n, line in enumerate(lines or [""]):
-        click.echo((" " * len(heading) if n else heading) + line)
-
-
-def _show_counts(document: Mapping[str, Any]) -> None:
+def _show_counts(document: Document) -> Shown:
     repaired, problems = document["repaired"], document["problems"]
     rest = f"{problems} to be repaired by hand" if problems else "no problems"
-    click.echo(f"{repaired} repaired, {rest}" if repaired else rest)
+    yield f"{repaired} repaired, {rest}" if repaired else rest

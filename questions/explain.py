@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..options import argument, record
-from ..results import Document, Shown, Table, count
-from . import terminal
+from ..results import Document, Shown, Table, count, percent
 from .face.opened import Family
 from .face.searches import Query, Searches
 from .terminal.command_line import asking
@@ -49,11 +48,9 @@ def show_explanation(document: Document, *, rows: int = 8) -> Shown:
     yield f"{document['model']}: cosine {document['similarity']:.3f}, carried by"
     for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
         ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]
-        shown = ", ".join(f"{t[name]} {terminal.percent(t['share'])}" for t in ranked)
+        shown = ", ".join(f"{t[name]} {percent(t['share'])}" for t in ranked)
         yield f"  {title:8}{shown}"
-    slots = ", ".join(
-        f"{s['slot']} {terminal.percent(s['share'])}" for s in document["slots"][:rows]
-    )
+    slots = ", ".join(f"{s['slot']} {percent(s['share'])}" for s in document["slots"][:rows])
     yield f"  {'slot':8}{slots}"
     for key, whose in (("only_query", "the query"), ("only_model", "this model")):
         if document[key]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import RequestError, offered
 from ..options import Question, option, record
-from ..results import Document, Table, count
+from ..results import Document, Section, Shown, Table, count
 from ..store import Filters
-from . import terminal
 from .face.opened import ONLY_FAMILY, require_labels
 from .failures import names_another_base
 from .terminal.command_line import Common, Display, command_with, open_database
@@ -124,11 +123,10 @@ def show_models(
     document: Document,
     *,
     columns: Sequence[str] = ModelTable.columns,
-    wide: bool = False,
     counts_rest: bool = False,
-) -> None:
-    """One line per model, as `show_rows`; with `counts_rest` one line for all that are not
-    indexed, and a column of the bases that adapters name, if these are others."""
+) -> Shown:
+    """One row per model; with `counts_rest` one line for all that are not indexed, and a column of
+    the bases that adapters name, if these are others."""
     shown = models = document["models"]
     rest: list[Document] = []
     if counts_rest and (indexed := [m for m in models if m["status"] == "indexed"]):
@@ -137,16 +135,14 @@ def show_models(
     if counts_rest and any(m["kind"] == "adapter" and names_another_base(m) for m in shown):
         columns = [*columns, "base_raw"]
     labelled = [model | {"dataset": _marked_label(model)} for model in shown]
-    terminal.show_rows(
-        columns, [[model[column] for column in columns] for model in labelled], wide=wide
-    )
+    yield Section.of(columns, labelled, columns) if shown else "  ".join(columns)
     total = document.get("total", len(models))
     if total > len(models):
-        terminal.say(f"{len(models)} of {count(total, 'model')}", "dim")
+        yield f"{len(models)} of {count(total, 'model')}"
     if rest:
         codes = Counter(model["code"] for model in rest).most_common()
         reasons = ", ".join(f"{n} {code}" for code, n in codes)
-        terminal.say(f"not indexed: {reasons} (`deltadex failures`)", "dim")
+        yield f"not indexed: {reasons} (`deltadex failures`)"
 
 
 def _marked_label(model: Document) -> str | None:
@@ -173,5 +169,5 @@ def command(common: Common, asked: Models, display: Display) -> None:
     with open_database(common) as db:
         table = asked.answer(db)
     is_plain = all(choice is None for choice in (asked.status, asked.where, asked.columns))
-    show = partial(show_models, columns=table.columns, wide=display.wide, counts_rest=is_plain)
-    display.print(table, table.columns, show, common)
+    show = partial(show_models, columns=table.columns, counts_rest=is_plain)
+    display.print(table, show, common)

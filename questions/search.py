@@ -83,32 +83,19 @@ def show_text_search(document: Document) -> Shown:
     yield f"{about}{document['verdict']}"
     if document["unknown"] and document["families"]:
         yield f"not asked, common or not known: {listed_words(document['unknown'])}"
-    if document["neighbours"]:
-        yield from _print_text_matches(document)
+    if found := document["neighbours"]:
+        yield f"of {count(document['compared'], 'model')}, {document['meaning']}"
+        n_matching = sum(row["verdict"] != NO_MATCH for row in found)
+        shown = found[: n_matching + NEAR_MISSES]
+        rows = [
+            {**row, "by chance": f"{row['by_chance']:.1%}", "words": ", ".join(row["words"])}
+            for row in shown
+        ]
+        yield Section.of(("rank", "model", "verdict", "by chance", "words", "dataset"), rows)
+        if len(found) > len(shown):
+            yield f"{len(found) - len(shown)} more match nothing; --json lists them"
     for left in document["left_out"]:
         yield f"{left['base']}: {left['reason']}"
-
-
-def _print_text_matches(document: Document) -> Shown:
-    yield f"of {count(document['compared'], 'model')}, {document['meaning']}"
-    heads = ("rank", "model", "verdict", "by chance", "words", "dataset")
-    found = document["neighbours"]
-    n_matching = sum(row["verdict"] != NO_MATCH for row in found)
-    shown = found[: n_matching + NEAR_MISSES]
-    rows = [
-        (
-            row["rank"],
-            row["model"],
-            row["verdict"],
-            f"{row['by_chance']:.1%}",
-            ", ".join(row["words"]),
-            row["dataset"],
-        )
-        for row in shown
-    ]
-    yield Section.of(heads, rows)
-    if len(found) > len(shown):
-        yield f"{len(found) - len(shown)} more match nothing; --json lists them"
 
 
 command = asking(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadQuery
 from ..options import Question, argument, record
-from ..results import Table
-from . import terminal
+from ..results import Document, Section, Table
 from .face.worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 from .terminal.command_line import Common, Display, command_with, from_stdin
 
@@ -32,10 +30,9 @@ class QueryTable(Table):
 
     _key = "rows"
 
-    @property
-    def names(self) -> list[str]:
-        """The columns in the order of the statement."""
-        return list(self._document["columns"])
+    def __init__(self, document: Document) -> None:
+        super().__init__(document)
+        self.columns = tuple(document["columns"])
 
 
 @record
@@ -98,6 +95,6 @@ def command(common: Common, asked: Select, display: Display) -> None:
     display.check(common)
     statement = from_stdin() if asked.statement == "-" else asked.statement
     table = Select(statement).of(common.db)
-    rows = ([row[name] for name in table.names] for row in table)
-    show = partial(terminal.show_rows, table.names, rows, wide=display.wide)
-    display.print(table, table.names, lambda _: show(), common)
+    heads = table.columns
+    shown = Section.of(heads, table, heads) if len(table) else "  ".join(heads)
+    display.print(table, lambda _: [shown], common)

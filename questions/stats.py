@@ -6,8 +6,7 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
-from ..results import Document, Section, Shown, Table, size
-from . import terminal
+from ..results import Document, Section, Shown, Table, percent, size
 from .plan import COMPARED
 from .terminal.command_line import asking
 
@@ -56,10 +55,8 @@ def show_stats(document: Document) -> Shown:
     if recipes:
         yield Section.of(("base", "recipe", "rank", "dim", "models"), recipes)
     if indexed := sum(document["verified"].values()):
-        shares = (
-            f"{terminal.percent(n / indexed)} {COMPARED[way]}"
-            for way, n in document["verified"].items()
-        )
+        verified = document["verified"].items()
+        shares = (f"{percent(n / indexed)} {COMPARED[way]}" for way, n in verified)
         yield f"bytes of weight files, by models: {', '.join(shares)}"
     if "content_sha256" in document:
         yield f"content: sha256 {document['content_sha256']}"

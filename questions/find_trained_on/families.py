@@ -138,7 +138,7 @@ def joint_answer(
     return {
         "query": query,
         **_shared(families, "recipe", "recipe_id"),
-        "verdict": _verdict(models),
+        "verdict": models[0]["verdict"] if models else "no model stands out",
         "compared": sum(row["compared"] for row in families),
         **_shared(families, "references", "calibration"),
         "comparison": _joint_comparison(answers, models),
@@ -196,11 +196,6 @@ def _shared(rows: Sequence[Row], *keys: str) -> Row:
     return {
         key: rows[0][key] if all(row[key] == rows[0][key] for row in rows) else None for key in keys
     }
-
-
-def _verdict(models: Sequence[Row]) -> str:
-    """Of the nearest model."""
-    return str(models[0]["verdict"]) if models else "no model stands out"
 
 
 def described(data: DataSet) -> Row:

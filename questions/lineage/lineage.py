@@ -110,13 +110,6 @@ def _with_words(
     return [{**edge, "words": words.get(edge["child"], [])} for edge in edges]
 
 
-def check_lineage_ending(path: Place) -> None:
-    """Raises `RequestError` for a file name of no table, and no picture of a lineage."""
-    from .picture import check_lineage_ending
-
-    check_ending(path, check_lineage_ending)
-
-
 @command_with(
     Lineage,
     Drawing,
@@ -128,7 +121,9 @@ def check_lineage_ending(path: Place) -> None:
 )
 def command(common: Common, asked: Lineage, drawing: Drawing) -> None:
     if drawing.output is not None:
-        check_lineage_ending(drawing.output)
+        from .picture import check_lineage_ending
+
+        check_ending(drawing.output, check_lineage_ending)
     with open_database(common) as db:
         table = asked.answer(db)
     document = table.to_json()

@@ -49,7 +49,7 @@ def neighbourhoods(
     import numpy as np
 
     from ...search import compare_kept
-    from .page import NearData, Neighbourhoods
+    from .page import Neighbourhoods
 
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
@@ -66,12 +66,8 @@ def neighbourhoods(
             _nearest(family.ids, stated, row, cosines, z, calibration)
             for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
         )
-    data: list[list[NearData]] | None = None
-    if compared := compare_kept(view, kept, view.rows(family.ids)):
-        data = [
-            [NearData(near.data, near.z, near.fdr, near.verdict) for near in nearest[:DATA_SHOWN]]
-            for nearest in map(compared.neighbours, range(n_models))
-        ]
+    compared = compare_kept(view, kept, view.rows(family.ids))
+    data = [compared.neighbours(row)[:DATA_SHOWN] for row in range(n_models)] if compared else []
     return Neighbourhoods(neighbours, calibration.to_json(), data)
 
 

@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RequestError
 from ...store import write_user_file
+
+if TYPE_CHECKING:
+    from ...search.trained_on import DataNeighbour
+
 
 PAGE = f"{(__package__ or '').rpartition('.')[0].rpartition('.')[0]}.service.page"
 """Where the service has its page; its text alone is read here."""
@@ -40,25 +44,13 @@ class MapNeighbour(NamedTuple):
     verdict: str
 
 
-class NearData(NamedTuple):
-    """A kept data set near a model, as `find-data --json` has it."""
-
-    data: str
-    z: float
-    fdr: float
-    verdict: str
-
-
-DataNeighbours = Sequence[Sequence[NearData]]
-
-
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
     """Neighbours and kept data sets of every model, nearest first, and how the fdr is known."""
 
     of_models: Sequence[Sequence[MapNeighbour]]
     calibration: Mapping[str, Any]
-    data: DataNeighbours | None = None
+    data: Sequence[Sequence[DataNeighbour]] = ()
 
 
 def check_map_ending(target: Path) -> None:
@@ -121,7 +113,7 @@ def write_page(
 def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:
     """Neighbours by their place among the models; those without one are left out."""
     place = {model: i for i, model in enumerate(models)}
-    data = neighbours.data or ()
+    data = neighbours.data
     verdicts = {n.verdict: None for near in neighbours.of_models for n in near}
     verdicts |= {n.verdict: None for near in data for n in near}
     code = {verdict: i for i, verdict in enumerate(verdicts)}

@@ -1,4 +1,3 @@
-from .console import screen as screen
 from .evidence import EVIDENCE_OF_DATA as EVIDENCE_OF_DATA
 from .evidence import NULL as NULL
 from .evidence import evidence_table as evidence_table
@@ -6,7 +5,4 @@ from .evidence import renamed as renamed
 from .evidence import show_left_out as show_left_out
 from .evidence import stands_out as stands_out
 from .progress import RunProgress as RunProgress
-from .saying import percent as percent
-from .saying import say as say
-from .saying import show_rows as show_rows
 from .sections import show_answer as show_answer

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, Field, fields, replace
+from dataclasses import KW_ONLY, MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -256,17 +256,9 @@ def open_database(
     raises as `deltadex.open`."""
     path = path or common.db
     if or_none and not path.exists():
-        return open_as(
-            Opened, None, read_only=False, create=True, track=tracker(quiet=common.quiet)
-        )
-    return open_as(
-        Opened,
-        path,
-        read_only=read_only,
-        create=create,
-        engine=engine,
-        track=tracker(quiet=common.quiet),
-    )
+        path, read_only, create = None, False, True
+    track = tracker(quiet=common.quiet)
+    return open_as(Opened, path, read_only=read_only, create=create, engine=engine, track=track)
 
 
 def tracker(*, quiet: bool) -> Track:
@@ -288,7 +280,9 @@ def print_answer(common: Common, asked: Tabled, show: Show, **opening: Any) -> T
     return table
 
 
-def print_document(answer: Table | Mapping[str, Any], show: Show, common: Common) -> None:
+def print_document(
+    answer: Table | Mapping[str, Any], show: Show, common: Common, *, wide: bool = False
+) -> None:
     """Print an answer: as JSON, or as `show` says or prints it; a table goes into a file, too."""
     if isinstance(answer, Table):
         if common.output is not None:
@@ -301,7 +295,7 @@ def print_document(answer: Table | Mapping[str, Any], show: Show, common: Common
     elif (parts := show(document)) is not None:
         from .sections import show_answer
 
-        show_answer(parts)
+        show_answer(parts, wide=wide)
 
 
 def asking(
@@ -353,19 +347,12 @@ class Display:
         if self.as_csv and common.as_json:
             raise click.UsageError("give --csv, or --json")
 
-    def print(
-        self,
-        table: Table,
-        names: Sequence[str],
-        show: Show,
-        common: Common,
-    ) -> None:
-        """Print rows: as CSV with a header, as JSON, or as `show` draws them."""
+    def print(self, table: Table, show: Show, common: Common) -> None:
+        """Print rows: as CSV with a header, as JSON, or as `show` says them."""
         if self.as_csv:
-            rows = ([row[name] for name in names] for row in table)
-            click.echo(csv_text(names, rows), nl=False)
-            show, common = (lambda _: None), replace(common, as_json=False)
-        print_document(table, show, common)
+            rows = ([row[name] for name in table.columns] for row in table)
+            click.echo(csv_text(table.columns, rows), nl=False)
+        print_document(table, (lambda _: None) if self.as_csv else show, common, wide=self.wide)
 
 
 def show_pairs(document: Mapping[str, Any]) -> Shown:
@@ -415,10 +402,10 @@ def command_of_study(method: str) -> click.Command:
                 else:
                     document["picture"] = str(table.save_picture(target, width=drawing.width))
 
-        def show(document: Any) -> None:
-            from .sections import show_study
-
-            show_study(table.sections(everything=drawing.everything), document)
+        def show(document: Any) -> Shown:
+            yield from table.sections(everything=drawing.everything)
+            yield from (f"{row['model']}: {row['reason']}" for row in document.get("failed", ()))
+            yield from document.get("base_notes", ())
 
         print_document(document, show, common)
         exit_by(document.get("failed"), True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from ...results import Document, Section, Shown, share
-from .saying import percent
+from ...results import Document, Section, Shown, percent, share
 
 EVIDENCE_OF_DATA = ("verdict", "probability", "z", "±", "fdr", "cosine")
 

@@ -7,48 +7,44 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from ...results import Document, Section
-from .console import NAMES, has_room, print_table
-from .saying import say
-from .text import plain
+from ...results import Section
+from .console import NAMES, has_room, print_table, screen
+from .text import cell_text, plain
 
 FEWEST_LAYERS = 3
 """Columns of layers that a narrow terminal keeps."""
 
 
-def show_study(sections: Iterable[Section], document: Document) -> None:
-    """A study's sections, the models that could not be studied, and what is said of bases."""
-    failed = [f"{model['model']}: {model['reason']}" for model in document.get("failed", ())]
-    show_answer([*sections, *failed, *document.get("base_notes", ())])
-
-
-def show_answer(parts: Iterable[str | Section]) -> None:
-    """Lines and tables in their order; which layers have no room is said once."""
+def show_answer(parts: Iterable[str | Section], *, wide: bool = False) -> None:
+    """Lines and tables in their order, as wide as the terminal or, if `wide`, as what they hold;
+    which layers have no room is said once."""
+    say = screen().print
     note = ""
     for part in parts:
         if isinstance(part, str):
             if note:
-                say(note, "dim")
+                say(note, style="dim")
             note = ""
             say(Text(plain(part)))
             continue
         shown, left = _as_wide_as_the_screen(part)
         left_out = ""
         if left:
-            names = ", ".join(map(str, left))
-            left_out = f"  not shown: {part.noun} {names} (--json has them)"
+            layers = ", ".join(map(str, left))
+            left_out = f"  not shown: {part.noun} {layers} (--json has them)"
         if note and left_out and note != left_out:
-            say(note, "dim")
+            say(note, style="dim")
         if shown.title:
-            say(Text(plain(shown.title)), "bold")
+            say(Text(plain(shown.title)), style="bold")
         if shown.rows:
             heads = [plain(str(head)) for head in shown.columns]
-            print_table(heads, _texts(shown.rows), names=(*NAMES, *map(plain, shown.names)))
+            names = (*NAMES, *map(plain, shown.names))
+            print_table(heads, _texts(shown.rows), names=names, wide=wide)
         for line in shown.notes:
             say(Text(f"  {plain(line)}"))
         note = left_out or note
     if note:
-        say(note, "dim")
+        say(note, style="dim")
 
 
 def _as_wide_as_the_screen(section: Section) -> tuple[Section, list[object]]:
@@ -65,4 +61,4 @@ def _as_wide_as_the_screen(section: Section) -> tuple[Section, list[object]]:
 
 
 def _texts(rows: Iterable[Sequence[object]]) -> list[list[str]]:
-    return [["" if cell is None else plain(str(cell)) for cell in row] for row in rows]
+    return [[cell_text(cell) for cell in row] for row in rows]

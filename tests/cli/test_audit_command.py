@@ -1,14 +1,6 @@
 import csv
 
-import pytest
-from running import document, run
-
-
-def test_audit_prints_the_contract(family):
-    report = document(family, "audit", "base")
-
-    assert set(report) == {"base", "models", "not_read", "findings", "notes"}
-    assert (report["models"], report["findings"]) == (4, [])
+from running import run
 
 
 def test_findings_are_printed_and_written(family, tmp_path):
@@ -27,19 +19,3 @@ def test_findings_are_printed_and_written(family, tmp_path):
     assert [(row["model"], row["kind"], row["z"]) for row in rows] == [("a-0", "licence", "")]
     assert rows[0]["detail"].endswith("allows no commercial use")
     assert "no finding among 1 model" in one.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("a-9",), "no model 'a-9'"),
-        (("--where", "colour = 1"), "'colour' is not a column"),
-        (("-o", "findings.doc"), "a table's name ends in one of"),
-        (("--kind", "beauty"), "'beauty' is not one of"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused_in_a_line(family, arguments, message):
-    result = run(family, "audit", *arguments)
-
-    assert result.exit_code == 2
-    assert message in result.output

@@ -33,18 +33,9 @@ def test_backup_prints_the_contract_and_other_commands_read_it(db, tmp_path):
     assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
     assert 0 < document["seconds"] < 60
     assert json.loads(listed.stdout)["models"][0]["model"] == "[red]m"
-
-
-def test_a_target_that_is_there_is_a_usage_error(db, tmp_path):
-    target = tmp_path / "b.duckdb"
-    target.write_bytes(b"precious")
-
-    refused, forced = run(target, "--db", db), run(target, "--db", db, "--force")
-
-    assert refused.exit_code == 2
-    assert "--force replaces it" in refused.stderr
-    assert forced.exit_code == 0
-    assert target.read_bytes() != b"precious"
+    refused = run(target, "--db", db)
+    assert (refused.exit_code, "--force replaces it" in refused.stderr) == (2, True)
+    assert run(target, "--db", db, "--force").exit_code == 0
 
 
 def test_without_a_catalog_there_is_nothing_to_copy(tmp_path):

@@ -107,22 +107,17 @@ def test_correlate_over_groups_takes_one_models_newest_study(studied, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("cka", "a-0", "--texts", "T", "--against", "./nowhere"), 2, "no such folder"),
         (("logit-lens", "a-0", "--texts", "T"), 3, "bert is no causal language model"),
         (("correlate", "cka.nothing", "S"), 2, "no measure 'cka.nothing' is stored"),
         (("correlate", "sizes.nothing", "S"), 2, "stored studies: slots, "),
         (("correlate", "cka.debiased", "S", "--column", "x"), 2, "no column 'x'"),
-        (("correlate", "slots.fro_norm", "S", "--layer", "0", "--last"), 2, "--layer, or --last"),
         (("correlate", "slots.fro_norm", "S", "--layer", "9"), 2, "no layer 9; layers: 0 to 1"),
-        (("correlate", "cka.debiased", "S", "--group", "x"), 2, "no group 'x'"),
         (("correlate", "cka.debiased", "S", "--over", "groups"), 2, "no column 'group'"),
-        (("correlate", "slots.fro_norm", "S", "--model", "a-0"), 2, "--model is for --over groups"),
     ],
 )
 def test_a_wrong_question_is_one_line(studied, tmp_path, arguments, code, line):
     places = {
         "T": studied / "texts.txt",
-        "GPT": studied / "gpt",
         "S": scores(tmp_path, "s.csv", [("a-0", 1), ("b-0", 2)]),
     }
 

@@ -10,40 +10,6 @@ from running import document, run
 from deltadex.cli import main
 
 
-def test_index_and_add_print_the_contract(family):
-    for arguments in (
-        ("index", family / "base", family / "models"),
-        ("add", family / "models" / "a-0", "--base", family / "base"),
-    ):
-        printed = document(family, *arguments)
-        assert printed["recipe"] == "sketch"
-        assert set(printed) >= {
-            *("base", "indexed", "skipped", "failed", "bytes_read", "bytes_total", "seconds")
-        }
-
-
-def test_find_similar_prints_the_contract(family):
-    printed = document(family, "find-similar", "a-0", "-k", "2", "--explain")
-
-    assert (printed["query"]["model"], printed["query"]["dataset"]) == ("a-0", "a")
-    assert [n["rank"] for n in printed["neighbours"]] == [1, 2]
-    assert printed["verdict"] == printed["neighbours"][0]["verdict"]
-    assert printed["compared"] == 3
-    assert printed["neighbours"][0]["model"] == "a-1"
-    assert [e["model"] for e in printed["explanations"]] == [
-        n["model"] for n in printed["neighbours"]
-    ]
-
-
-def test_show_stats_failures_print_documents(family):
-    assert len(document(family, "show", "a-0")["slots"]) == 12
-    assert document(family, "stats")["bases"][0]["indexed"] == 4
-    shown = run(family, "stats").stdout
-    said = "bytes of weight files, by models: 100 % without a listed checksum (files on disk)"
-    assert said in " ".join(shown.split())
-    assert document(family, "failures") == {"failures": []}
-
-
 def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(family, tmp_path):
     stored = document(family, "find-similar", family / "models" / "b-0", "-k", "1")
     shutil.copytree(family / "models" / "b-0", tmp_path / "copy")
@@ -60,23 +26,17 @@ def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(famil
     ("arguments", "code", "message"),
     [
         (("find-similar", "a-0", "-k", "0"), 2, "0 is not in the range x>=1"),
-        (("find-similar", "a-9"), 2, "near: a-"),
-        (("show", "A-"), 2, "near: a-0, a-1"),
         (("rm", "elsewhere/a-1"), 2, "near: a-1, "),
         (("find-similar", "a-0", "--dataset", "imbd"), 2, "no model has the dataset 'imbd'; there"),
-        (("ls", "--author", "autor1"), 2, "near: author1, author0"),
         (("find-trained-on", "x.csv", "--author", "Author"), 2, "near: author0, author1"),
-        (("eval", "--base", "bas"), 2, "near: /"),
         (("eval", "--recipe", "spectra"), 2, "recipes here: sketch"),
-        (("eval", "--recipe", "skech"), 2, "near: sketch"),
-        (("eval", "--compare", "normal"), 2, "near: normalised"),
         (("ls", "--columns", "modl"), 2, "near: model, "),
         (("ls", "--where", "drop table"), 2, "columns:"),
         (("ls", "--where", "datset = 'a'"), 2, "near: dataset, "),
-        (("attach", "--remove", "x"), 2, "attached: none"),
+        (("find-similar", "nobody", "nothing"), 3, "nobody: no model"),
+        (("find-similar",), 2, "MODEL"),
         (("show", "nobody"), 2, "deltadex ls"),
         (("index", "gpt2"), 2, "--hub"),
-        (("index", "gpt2", "/nothing/here"), 2, "does not exist"),
         (("index", "./no-base", "."), 3, "no such folder"),
         (("add", "./none", "--base", "gpt2"), 3, "not-found"),
     ],
@@ -92,11 +52,8 @@ def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, m
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("index", "{f}/base", "{f}/models", "--device", "nonsense"),
         ("index", "{f}/base", "{f}/models", "--recipe", "skech"),
-        ("index", "{f}/base", "{f}/base/config.json", "--share", "5/3"),
         ("index", "{f}/base", "{f}/nothing"),
-        ("index", "-no/base-", "{f}/models"),
         ("add", "./none", "--base", "{f}/base"),
         ("plan", "{f}/base", "{f}/models"),
         ("attach", "{f}/models"),
@@ -117,13 +74,6 @@ def test_an_empty_catalog_says_what_fills_it(tmp_path):
     for command in (("eval",), ("ls",), ("find-similar", "x")):
         result = run(tmp_path, *command)
         assert (result.exit_code, "deltadex index" in result.output) == (2, True)
-
-
-def test_rm_forgets_a_model(family, tmp_path):
-    shutil.copy(family / "c.duckdb", tmp_path)
-
-    assert document(tmp_path, "rm", "a-0")["removed"] == "a-0"
-    assert len(document(tmp_path, "ls")["models"]) == 3
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))
@@ -162,10 +112,8 @@ NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
     ("arguments", "unwanted"),
     [
         (("ls",), NUMBERS),
-        (("label", "a-0", "a"), NEVER),
         (("sql", "FROM coverage"), NEVER),
         (("find-similar", "a-0"), NEVER),
-        (("eval",), NEVER),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -188,46 +136,19 @@ def find(folder, *arguments, stdin=None):
 
 
 def test_several_models_have_the_answers_that_each_has_alone(family):
-    both = json.loads(find(family, "a-0", "b-1", "-k", "2", "--json").stdout)
+    stdin = "a-0\n\n  b-1 \na-0\n"
+    both = json.loads(find(family, "-", "-k", "2", "--json", stdin=stdin).stdout)
     alone = [json.loads(find(family, m, "-k", "2", "--json").stdout) for m in ("a-0", "b-1")]
 
     assert both == {"queries": alone, "failed": []}
 
 
-def test_a_dash_stands_for_models_on_stdin(family):
-    result = find(family, "-", "-k", "1", "--json", stdin="a-0\n\n  b-1 \na-0\n")
-
-    document = json.loads(result.stdout)
-    assert [query["query"]["model"] for query in document["queries"]] == ["a-0", "b-1"]
-
-
 def test_a_model_that_is_nowhere_stops_no_other(family):
-    result = find(family, "a-0", "nobody", "--json")
+    result, shown = find(family, "a-0", "nobody", "--json"), find(family, "a-0", "nobo\x1bdy")
 
     document = json.loads(result.stdout)
     assert result.exit_code == 1
     assert len(document["queries"]) == 1
     assert [refused["model"] for refused in document["failed"]] == ["nobody"]
-
-
-def test_people_see_who_could_not_be_answered(family):
-    result = find(family, "a-0", "nobo\x1bdy")
-
-    assert "nearest to a-0" in result.stdout
-    assert "nobo�dy: no model" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "code", "message"),
-    [
-        (("nobody", "nothing"), None, 3, "nobody: no model"),
-        (("-",), "\n", 2, "no model on stdin"),
-        (("a-0", "b-0", "--where", "x"), None, 2, "columns:"),
-        ((), None, 2, "MODEL"),
-    ],
-)
-def test_a_question_without_an_answer_has_its_exit_code(family, arguments, stdin, code, message):
-    result = find(family, *arguments, stdin=stdin)
-
-    assert (result.exit_code, message in result.output) == (code, True), result.output
-    assert "Traceback" not in result.output
+    assert "nearest to a-0" in shown.stdout
+    assert "nobo�dy: no model" in shown.stderr

@@ -1,6 +1,5 @@
 """`eval` and `export --scores` as commands: what they print, write and refuse."""
 
-import csv
 import json
 
 import numpy as np
@@ -9,7 +8,6 @@ from catalogs import PLAIN, make_catalog, make_indexed
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.search import evaluation
 
 
 def make_families(path, families):
@@ -77,23 +75,6 @@ def test_several_families_are_a_row_each_and_nothing_together(several):
     assert not any("micro" in line and "0." in line for line in lines)
 
 
-def test_a_sample_is_stated(several, monkeypatch):
-    monkeypatch.setattr(evaluation, "EVERY_QUERY", 10)
-    monkeypatch.setattr(evaluation, "SAMPLE", 6)
-
-    shown = run(several, "eval", "--base", "bert").stdout
-    fewer, every = (
-        document(several, "eval", "--base", "bert", "--queries", n) for n in ("4", "15")
-    )
-
-    assert "6 sampled of 15 queries among 15 models" in shown
-    assert (fewer["queries"], fewer["sampled_queries"]) == (4, 4)
-    monkeypatch.undo()
-    whole = document(several, "eval", "--base", "bert")
-    assert every == {**whole, **{key: every[key] for key in ("labels_compared", "silhouette")}}
-    assert (every["queries"], every["sampled_queries"]) == (15, None)
-
-
 def test_ways_are_compared_in_the_order_given(several):
     found = document(several, "eval", "--compare", "raw, normalised", "--base", "bert")
 
@@ -105,34 +86,10 @@ def test_ways_are_compared_in_the_order_given(several):
     assert "family" in run(several, "eval", "--compare", "raw").stdout
 
 
-def test_a_table_is_written_beside_what_is_printed(several, tmp_path):
-    target = tmp_path / "purity.csv"
-
-    found = document(several, "eval", "-o", str(target))
-
-    rows = list(csv.DictReader(target.read_text("utf-8").splitlines()))
-    assert [(row["family"], row["dataset"]) for row in rows] == [
-        *(("bert", name) for name in ("all", *"abcde")),
-        *(("gpt", name) for name in ("all", "a", "b")),
-        ("none", "all"),
-    ]
-    for row in rows:
-        scores = found["by_base"][row["family"]]
-        if row["dataset"] != "all":
-            scores = {"micro": scores["by_dataset"][row["dataset"]]["purity"],
-                      **scores["by_dataset"][row["dataset"]]}  # fmt: skip
-        expected = [scores["n"], scores["micro"], *(scores["ci95"] or (None, None)),
-                    scores["p_value"], scores["chance"]]  # fmt: skip
-        cells = [row[name] for name in ("n", "purity", "low", "high", "p", "chance")]
-        assert [float(cell) if cell else None for cell in cells] == expected
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("eval", "-o", "table.xlsx"), "one of: .csv, .tex, .md"),
         (("eval", "--compare", "raw,best"), "no way of scoring 'best'; there are: normalised, raw"),
-        (("eval", "--compare", ""), "there are: normalised, raw"),
         (("export", "--scores", "s.parquet", "--format", "safetensors"), "--scores writes Parquet"),
         (("export", "tables", "--exclude", "author"), "belong to --scores"),
     ],
@@ -141,19 +98,3 @@ def test_a_wrong_call_is_refused_with_what_would_work(one, arguments, message):
     result = run(one, *arguments)
 
     assert (result.exit_code, message in result.output) == (2, True), result.output
-
-
-def test_rankings_are_exported(several, tmp_path):
-    import pyarrow.parquet as parquet
-
-    target = tmp_path / "scores.parquet"
-
-    printed = document(
-        several, "export", "--scores", str(target), "--base", "gpt", "--way", "raw",
-        "--way", "pooled",
-    )  # fmt: skip
-
-    assert printed == {"written": [str(target)]}
-    table = parquet.read_table(target)
-    assert table.num_rows == 2 * 4 * 3
-    assert set(table["way"].to_pylist()) == {"raw", "pooled"}

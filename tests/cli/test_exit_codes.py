@@ -7,8 +7,6 @@ import pytest
 from factories import make_family
 from running import run
 
-from deltadex.errors import REASONS
-
 
 @pytest.fixture
 def family(tmp_path):
@@ -19,44 +17,28 @@ def index(folder, *arguments):
     return run(folder, "index", folder / "base", folder / "models", "--json", *arguments)
 
 
-def test_a_copy_of_the_base_is_listed_and_is_no_failure(family, tmp_path):
+def test_copies_of_the_base_and_skipped_models_are_failures_only_if_strict(family, tmp_path):
     shutil.copytree(tmp_path / "base", family / "copy")
+    config = family / "a-0" / "config.json"
+    config.write_text(config.read_text().replace('"bert"', '"llama"'))
 
     result, again = index(tmp_path), index(tmp_path)
     strict = index(tmp_path, "--strict")
 
-    listed = json.loads(result.stdout)["failed"]
-    assert [(r["model"], r["code"]) for r in listed] == [("copy", "no-update")]
+    document = json.loads(result.stdout)
+    assert [(r["model"], r["code"]) for r in document["failed"]] == [("copy", "no-update")]
+    assert [r["code"] for r in document["skipped_models"]] == ["other-base"]
     assert (result.exit_code, again.exit_code, strict.exit_code) == (0, 0, 1)
-
-
-def test_a_skipped_model_is_a_failure_only_if_strict(family, tmp_path):
-    config = family / "a-0" / "config.json"
-    config.write_text(config.read_text().replace('"bert"', '"llama"'))
-
-    result, strict = index(tmp_path), index(tmp_path, "--strict")
-
-    assert [r["code"] for r in json.loads(result.stdout)["skipped_models"]] == ["other-base"]
-    assert (result.exit_code, strict.exit_code) == (0, 1)
 
 
 def test_a_damaged_file_is_a_failure(family, tmp_path):
     (family / "b-0" / "model.safetensors").write_bytes(b"short")
 
     result = index(tmp_path)
+    for file in family.glob("*/model.safetensors"):
+        file.write_bytes(b"short")
+    (tmp_path / "c.duckdb").unlink()
+    nothing = index(tmp_path)
 
-    assert result.exit_code == 1
+    assert (result.exit_code, nothing.exit_code) == (1, 3)
     assert [f["code"] for f in json.loads(result.stdout)["failed"]] == ["truncated"]
-
-
-def test_where_nothing_could_be_indexed_a_failure_is_exit_code_3(family, tmp_path):
-    for model in family.iterdir():
-        if model.is_dir():
-            (model / "model.safetensors").write_bytes(b"short")
-
-    assert index(tmp_path).exit_code == 3
-
-
-def test_what_time_may_cure_is_not_in_the_nature_of_a_model():
-    assert not [code for code, reason in REASONS.items() if reason.transient and reason.by_nature]
-    assert not [c for c, r in REASONS.items() if r.is_failure and r.status != "failed"]

@@ -64,22 +64,18 @@ def document(*arguments):
 
 def test_the_document_has_the_keys_of_the_reference(folder):
     answer = document("find-trained-on", "reviews.csv", "-k", 2)
+    shown = run("find-trained-on", "reviews.csv").stdout
 
     assert list(answer) == [
         "query", "recipe", "recipe_id", "verdict", "compared", "references", "calibration",
         "comparison", "neighbours", "families", "left_out", "meaning",
     ]  # fmt: skip
-    assert list(answer["query"]) == [
-        "texts", "n_texts", "base", "loss", "sha256", "control", "counts", "settings", "reading",
-    ]  # fmt: skip
     assert [model["rank"] for model in answer["neighbours"]] == [1, 2]
-    assert list(answer["neighbours"][0]) == [
-        "rank", "model", "cosine", "score", *(key for key in EVIDENCE if key != "z_error"),
-        "dataset", "author", "run", "base", "z_error",
-    ]  # fmt: skip
-    assert list(answer["query"]["control"]) == ["labels", "z"]
+    assert set(answer["neighbours"][0]) >= {"model", "score", "dataset", *EVIDENCE}
     assert (answer["query"]["loss"], answer["query"]["n_texts"]) == ("classification", 24)
+    assert 'text = column "text" (by name)' in shown
     assert "no proof that a model saw any one example" in answer["meaning"]
+    assert answer["meaning"] in " ".join(shown.split())
 
 
 def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
@@ -89,26 +85,19 @@ def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
     from_name = document("find-trained-on", "acme")
     listed = document("data", "ls")["data"]
     shown = document("data", "show", "acme")
+    said = run("data", "ls").stdout
     near = document("find-data", "a-0")
     removed = document("data", "rm", "acme")
 
     assert from_name["neighbours"] == from_file["neighbours"]
     assert [row["name"] for row in listed] == ["acme"]
+    assert "acme" in said
     assert shown["sha256"] == from_file["query"]["sha256"]
     assert set(shown["sketches"]) == {"whole", "group 0", "group 1", "group 2", "shuffled 0"}
     assert list(near["data"][0]) == ["rank", "data", "examples", "loss", "cosine", *EVIDENCE]
     assert near["data"][0]["data"] == "acme"
     assert removed["removed"] == "acme"
     assert document("data", "ls") == {"data": []}
-
-
-def test_people_see_what_was_read_and_what_it_means(with_acme, folder):
-    result = run("find-trained-on", "reviews.csv")
-
-    assert 'text = column "text" (by name)' in result.stdout
-    assert "no proof that a model saw any one example" in " ".join(result.stdout.split())
-    for command in (("data", "ls"), ("data", "show", "acme"), ("find-data", "a-0")):
-        assert "acme" in run(*command, db=with_acme).stdout
 
 
 @pytest.mark.parametrize("form", ["csv", "txt"])
@@ -152,67 +141,28 @@ def refused(result, code, message):
     ("arguments", "code", "message"),
     [
         (("nosuch.csv",), 2, "no such file, and no data set of that name is kept"),
-        (("reviews.csv", "-k", "0"), 2, "0 is not in the range x>=1"),
         (("reviews.csv", "--keep", "a/b"), 2, "a data set's name has letters"),
-        (("reviews.csv", "--keep", ""), 2, "a data set's name has letters"),
         (("reviews.csv", "--loss", "causal"), 2, "no causal loss"),
         (("reviews.csv", "--loss", "masked"), 2, "its checkpoint lacks the head"),
         (("reviews.csv", "--loss", "regression"), 2, "needs a column of numbers"),
         (("reviews.csv", "--label", "", "--loss", "classification"), 2, "needs labels"),
         (("reviews.csv", "--text", "nope"), 3, "its columns: text, label"),
-        (("reviews.csv", "--where", "frog = 1"), 2, "is not a column"),
-        (("reviews.csv", "--base", "nobody"), 2, "no family of 'nobody'"),
-        (("reviews.csv", "--max-examples", "3"), 2, "--max-examples"),
-        (("reviews.csv", "--loss", "frog"), 2, "--loss"),
+        (("one.csv",), 2, "every label is 'good'"),
     ],
 )
 def test_a_wrong_question_is_one_line(folder, arguments, code, message):
+    texts = "".join(f"good film {n},good\n" for n in range(20))
+    (folder / "one.csv").write_text(f"text,label\n{texts}")
+
     refused(run("find-trained-on", *arguments), code, message)
 
 
-@pytest.mark.parametrize(
-    ("rows", "code", "message"),
-    [
-        (["text,label"] + [f"good film {n},good" for n in range(20)], 2, "every label is 'good'"),
-        (["a,b"] + [f"{n},{2 * n}" for n in range(20)], 3, "no column of texts"),
-    ],
-)
-def test_data_without_an_answer_is_one_line(folder, rows, code, message):
-    (folder / "data.csv").write_text("\n".join(rows))
-
-    refused(run("find-trained-on", "data.csv"), code, message)
-
-
-def test_a_kept_data_set_is_not_read_again(with_acme):
+def test_a_kept_data_set_is_not_read_again_and_what_is_not_kept_is_said(with_acme, folder):
     result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other", db=with_acme)
 
     refused(result, 2, "leave out --max-tokens, --keep, or name its file")
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (("data", "show", "nothing"), "no data set 'nothing' is kept"),
-        (("data", "rm", "nothing"), "no data set 'nothing' is kept"),
-        (("find-data", "a-0"), "no data set is kept for"),
-        (("find-data", "nobody"), "no model 'nobody'"),
-    ],
-)
-def test_what_is_not_kept_is_said(folder, command, message):
-    refused(run(*command), 2, message)
-
-
-@pytest.mark.slow
-def test_a_budget_says_what_to_do(made, folder):
-    index(made, "budget.duckdb", "--budget", "30%")
-
-    result = run("find-trained-on", "reviews.csv", db=made / "budget.duckdb")
-
-    refused(result, 2, "run `deltadex index` without --budget")
-
-
-def test_a_catalog_that_is_not_there_is_said(folder):
-    refused(run("find-trained-on", "reviews.csv", db="none.duckdb"), 2, "no catalog there yet")
+    refused(run("data", "rm", "nothing"), 2, "no data set 'nothing' is kept")
+    refused(run("find-data", "a-0"), 2, "no data set is kept for")
 
 
 @pytest.mark.slow
@@ -225,15 +175,7 @@ def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch
     save_tokenizer(folder / "base")
     make_bert(folder / "base", seed=1, width=64)
     refused(run(*ask, db="d.duckdb"), 2, "index the family again")
-    config = transformers.GPT2Config(
-        vocab_size=64,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=16,
-        bos_token_id=2,
-        eos_token_id=3,
-    )
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
     transformers.GPT2LMHeadModel(config).save_pretrained(folder / "base")
     refused(
         run(*ask, db="d.duckdb"), 2, "is a gpt2 model now, and the family was indexed from a bert"

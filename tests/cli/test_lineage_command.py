@@ -63,19 +63,6 @@ def test_the_tree_is_printed_and_drawn(chain):
     assert "ends in one of" in refused.output
 
 
-def test_a_recipe_without_linear_sketches_is_refused_in_a_line(chain):
-    folder = chain / "other"
-    folder.mkdir()
-    plain = ("--recipe", "mean-factors", "--limit", "2")
-    assert run(folder, "index", chain / "base", chain / "models", *plain).exit_code == 0
-
-    refused = run(folder, "lineage")
-
-    assert refused.exit_code == 2
-    assert "keeps linear sketches: index again with" in refused.output
-    assert len(refused.output.strip().splitlines()) == 1
-
-
 def test_names_are_text_in_graphviz_and_pictures():
     from deltadex.questions.lineage.picture import draw_lineage, graphviz_lineage
 

@@ -54,23 +54,15 @@ def test_merge_prints_the_contract(machines):
     assert [source["source"] for source in document["sources"]] == [str(b)]
 
 
-def test_the_first_catalog_named_is_the_target(machines, tmp_path):
-    a, b = machines
-
-    assert run(a, b, DELTADEX_DB=str(tmp_path / "mine.duckdb")).exit_code == 0
-
-    assert len(ids(a)) == 3
-    assert len(ids(b)) == 2
-    assert not (tmp_path / "mine.duckdb").exists()
-
-
-def test_db_is_the_target_where_it_is_given_and_may_be_new(machines, tmp_path):
+def test_the_target_is_that_of_db_which_may_be_new_or_else_the_first_named(machines, tmp_path):
     a, b = machines
 
     assert run(a, b, "--db", tmp_path / "new.duckdb").exit_code == 0
+    assert (len(ids(tmp_path / "new.duckdb")), len(ids(a)), len(ids(b))) == (3, 2, 2)
 
-    assert len(ids(tmp_path / "new.duckdb")) == 3
-    assert (len(ids(a)), len(ids(b))) == (2, 2)
+    assert run(a, b, DELTADEX_DB=str(tmp_path / "mine.duckdb")).exit_code == 0
+    assert (len(ids(a)), len(ids(b))) == (3, 2)
+    assert not (tmp_path / "mine.duckdb").exists()
 
 
 def test_conflicts_are_shown_and_names_do_not_command_the_terminal(machines):

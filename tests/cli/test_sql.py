@@ -47,7 +47,6 @@ REFUSED = [
     "SELECT getenv('HOME')",
     "SELECT * FROM duckdb_secrets()",
     "PRAGMA database_list",
-    "SELECT * FROM nowhere",
     "SELEKT 1",
     "",
 ]
@@ -56,13 +55,10 @@ REFUSED = [
 ANSWERED = [
     "FROM failures ORDER BY ALL",
     'SELECT f.model, m.dataset FROM "FAILURES" f JOIN Models m ON m.id = f.model ORDER BY ALL',
-    "SELECT (SELECT count(*) FROM models) AS n, count(*) AS d FROM data_sets",
     "WITH a AS (FROM coverage) SELECT count(*) AS n FROM a",
-    "SELECT * EXCLUDE (catalog) FROM meta",
     "SHOW TABLES",
-    "DESCRIBE models",
+    "SELECT * FROM range(3)",
     "SUMMARIZE models",
-    "SELECT table_name, estimated_size FROM duckdb_tables() ORDER BY 1",
     "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY 1",
 ]
 """Statements over tables and views, some named in a subquery or with other letters."""
@@ -129,6 +125,8 @@ def test_a_select_is_a_table_a_document_or_csv(catalog_file):
     assert document["columns"] == ["model", "dataset", "key", "pair"]
     assert document["rows"][1] == {"model": "b", "dataset": "x,y", "key": 2, "pair": [1, 2]}
     assert table[2] == ["b", "x,y", "2", "[1, 2]"]
+    odd = "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t"
+    assert list(json.loads(run(catalog_file, odd, "--json").stdout)["rows"][0]) == list("xyzt")
 
 
 def slowly(*statements):
@@ -149,27 +147,6 @@ def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
     assert sorted(p.name for p in db.parent.iterdir()) == ["c.duckdb", "secret.csv"]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "FROM coverage",
-        "SHOW TABLES",
-        "DESCRIBE models",
-        "VALUES (1)",
-        "SELECT * FROM range(3)",
-        "WITH a AS (SELECT 1 AS n) SELECT n FROM a",
-        "SELECT count(*), sum(key) FROM models WHERE id IN (SELECT model FROM failures)",
-        "SELECT * FROM information_schema.tables",
-        "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t",
-    ],
-)
-def test_what_reads_only_the_catalog_is_answered(catalog_file, statement):
-    result = run(catalog_file, statement, "--json")
-
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["columns"]
-
-
 def test_equal_names_of_columns_are_kept_apart(db):
     result = run(db, "SELECT m.id, n.id FROM models m JOIN models n USING (key)", "--json")
 
@@ -177,15 +154,8 @@ def test_equal_names_of_columns_are_kept_apart(db):
     assert len(set(document["columns"])) == 2
 
 
-def test_csv_and_json_at_once_are_a_usage_error(db):
-    assert run(db, "SELECT 1", "--csv", "--json").exit_code == 2
-
-
-def test_a_statement_comes_from_standard_input(tmp_path):
-    path = tmp_path / "c.duckdb"
-    Catalog.open(path).close()
-
-    command = ["sql", "-", "--db", str(path), "--csv"]
+def test_a_statement_comes_from_standard_input(db):
+    command = ["sql", "-", "--db", str(db), "--csv"]
     result = CliRunner().invoke(main, command, input="SELECT 7 AS seven")
 
     assert result.stdout == "seven\n7\n"

@@ -44,10 +44,7 @@ def run(*arguments, out, err):
     return ended.value.code
 
 
-DOCUMENTS = [
-    *(["ls"], ["ls", "--json"], ["ls", "--csv"], ["find-similar", "b-0"], ["eval"]),
-    *(["sql", "SELECT 1"], ["map", "-o", "m.html"], ["label", "b-0", "b"]),
-]
+DOCUMENTS = [["ls"], ["ls", "--json"], ["ls", "--csv"], ["find-similar", "b-0"]]
 
 
 @pytest.mark.parametrize("arguments", DOCUMENTS, ids=" ".join)

@@ -1,9 +1,7 @@
 """A data set asked of every family: an encoder's, a decoder's, and one whose base is away."""
 
-import gc
 import json
 import shutil
-import weakref
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from factories import make_family, save_tokenizer, write_reviews
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import DataError, RequestError
-from deltadex.study import network
 
 PAIRS = ("a", "b", "c", "d", "e", "f")
 
@@ -22,15 +19,8 @@ PAIRS = ("a", "b", "c", "d", "e", "f")
 def make_gpt2_family(folder, *, models=4):
     """`folder/base` and `folder/models/M`: a tiny decoder, and random updates of it."""
     torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=64,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        n_positions=16,
-        bos_token_id=2,
-        eos_token_id=3,
-    )
+    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
+    config = transformers.GPT2Config(**sizes, bos_token_id=2, eos_token_id=3)
     base = transformers.GPT2LMHeadModel(config)
     base.save_pretrained(folder / "base")
     save_tokenizer(folder / "base")
@@ -99,26 +89,6 @@ def test_models_without_a_probability_come_last(joint):
 
     assert has_one == [True] * 12 + [False] * 4
     assert [row["rank"] for row in joint["neighbours"]] == list(range(1, 17))
-
-
-@pytest.mark.slow
-def test_a_base_is_freed_before_the_next_is_loaded(folder, db, monkeypatch):
-    loaded, alive, load = [], [], network.load_task_model
-
-    def watched(*arguments, **options):
-        alive.append(sum(model() is not None for model in loaded))
-        made = load(*arguments, **options)
-        loaded.append(weakref.ref(made.whole))
-        return made
-
-    monkeypatch.setattr(network, "load_task_model", watched)
-    gc.disable()  # only what is collected on purpose counts
-    try:
-        db.data.find_models(folder / "reviews.csv")
-    finally:
-        gc.enable()
-
-    assert alive == [0, 0]
 
 
 @pytest.mark.slow

@@ -61,6 +61,9 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
         ("find_trained_on", {"data": "reviews.csv", "k": 2, "max_examples": 16}),
         ("trace", {"model": "imdb-0"}),
         ("show", {"model": "imdb-0"}),
+        ("show", {"model": "imdb-0", "matrices": True}),
+        ("find_models", {"text": "IMDB", "k": 1}),
+        ("find_models", {"text": "nothing of that name"}),
         ("sql", {"statement": "SELECT count(*) AS n FROM models"}),
         ("sql", {"statement": "SELECT * FROM range(2000)"}),
         ("show", {"model": "nobody"}),
@@ -80,7 +83,7 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
     assert schema["properties"]["k"]["minimum"] == 1
     assert "keep" not in listed[2].input_schema["properties"]
     assert "mergekit" not in listed[3].input_schema["properties"]
-    similar, several, trained_on, traced, shown, counted, *refused = answers
+    similar, several, trained_on, traced, brief, whole, named, nobody, counted, *refused = answers
     assert similar.structured_content["neighbours"][0]["model"] == neighbour["model"]
     assert similar.structured_content == json.loads(text(similar))
     assert [q["query"]["model"] for q in several.structured_content["queries"]] == [
@@ -88,7 +91,14 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
     ]
     assert len(trained_on.structured_content["neighbours"]) == 2
     assert traced.structured_content["verdict"] == "fine-tune"
-    assert shown.structured_content["dataset"] == "imdb"
+    assert named.structured_content["named"][0]["model"] == "imdb-0"
+    assert nobody.structured_content["named"] == []
+    slots, document = whole.structured_content["slots"], brief.structured_content
+    most = sorted((slot["relative_norm"] for slot in slots), reverse=True)[:5]
+    assert (document["dataset"], document["matrices_changed"]) == ("imdb", len(slots))
+    assert [slot["relative_norm"] for slot in document["most_changed"]] == most
+    assert "slots" not in document
+    assert len(text(brief)) < 2500 < len(text(whole))
     assert counted.structured_content["rows"] == [{"n": 4}]
     says = ["1000 rows", "no model 'nobody'", "'path'", "'model'", "minimum"]
     for part, result in zip(says, refused, strict=False):
@@ -125,27 +135,6 @@ def test_an_assistant_asks_a_service(family):
     assert words.structured_content["kind"] == "frozen"
     assert str(family) not in text(words)
     assert "token" in text(without_token)
-
-
-def test_a_model_is_shown_in_brief_and_models_are_found_by_name(family):
-    _, (brief, whole, named, nobody) = asked(
-        ["--db", "family.duckdb"],
-        ("show", {"model": "imdb-0"}),
-        ("show", {"model": "imdb-0", "matrices": True}),
-        ("find_models", {"text": "IMDB", "k": 1}),
-        ("find_models", {"text": "nothing of that name"}),
-    )
-
-    slots = whole.structured_content["slots"]
-    most = sorted((slot["relative_norm"] for slot in slots), reverse=True)[:5]
-    document = brief.structured_content
-    assert document["matrices_changed"] == len(slots) > len(most)
-    assert [slot["relative_norm"] for slot in document["most_changed"]] == most
-    assert "slots" not in document
-    assert len(text(brief)) < 2500 < len(text(whole))
-    assert [row["model"] for row in named.structured_content["named"]] == ["imdb-0"]
-    assert nobody.structured_content["named"] == []
-    assert "verdict" in nobody.structured_content
 
 
 def test_what_is_missing_is_one_line(tmp_path, monkeypatch):

@@ -100,17 +100,9 @@ def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family
     assert answer["comparison"]["examples"] == 40
     assert "left out: 24 of 64 examples (38%) that" in answer["comparison"]["left_out"][0]
     assert "left out: 24 of 64 examples (38%)" in screen
+    assert "against the control" in screen
     assert "label =" not in answer["query"]["reading"]
     assert answer["query"]["settings"]["columns"] == {"text": "text"}
-
-
-def test_the_screen_shows_the_control(family):
-    seen, later, db = (str(family / name) for name in ("seen.csv", "later.csv", "family.duckdb"))
-    arguments = ["find-trained-on", seen, "--control", later, "-k", "2", "--db", db]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
-    assert "against the control later.csv: 64 examples of each" in " ".join(result.output.split())
-    assert "nearer to the data" in result.output
 
 
 @pytest.mark.parametrize(

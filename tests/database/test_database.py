@@ -22,26 +22,12 @@ def test_importing_deltadex_loads_nothing_heavy():
     assert not heavy & set(loaded.split())
 
 
-def test_a_name_that_is_not_public_is_no_attribute():
-    with pytest.raises(AttributeError, match="nothing"):
-        dx.nothing  # noqa: B018
-
-
 def test_a_catalog_that_is_not_there_is_made_or_refused(tmp_path):
     with pytest.raises(EmptyCatalog):
         dx.open(tmp_path / "none.duckdb", create=False)
 
     dx.open(str(tmp_path / "new.duckdb")).close()
     assert (tmp_path / "new.duckdb").exists()
-
-
-def test_a_temporary_catalog_is_deleted(family):
-    with dx.open() as db:
-        db.index("base", "models")
-        path = db.path
-        assert len(db.models()) == 4
-
-    assert not path.exists()
 
 
 def test_a_catalog_opened_for_reading_cannot_be_changed(family):
@@ -97,12 +83,6 @@ def test_a_result_is_rows_a_document_and_a_table(db):
     assert json.loads(json.dumps(hits.to_json()))["query"]["model"] == "imdb-0"
     assert "<td>imdb-1</td>" in hits._repr_html_()
     assert "imdb-1" in repr(hits)
-
-
-def test_a_result_as_pandas_has_the_same_rows(db):
-    pytest.importorskip("pandas")
-
-    assert list(db.models().to_pandas()["model"]) == [row["model"] for row in db.models()]
 
 
 def test_names_are_text_in_a_notebook_never_markup():

@@ -51,14 +51,3 @@ def test_the_example_runs(name, db, request):
 
     assert result.attempted, "no example"
     assert not result.failed, "".join(printed)
-
-
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_call_says_what_it_does(name):
-    assert inspect.getdoc(PUBLIC[name])
-
-
-def test_the_public_list_is_short_and_there():
-    assert len(dx.__all__) <= 8
-    assert all(getattr(dx, name) for name in dx.__all__)
-    assert all(getattr(questions, name) for name in questions.__all__)

@@ -5,22 +5,19 @@ import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
 
-from deltadex.errors import EmptyCatalog, RequestError
-from deltadex.questions.map.map import Map, layout_document, map_family
+from deltadex.questions.map.map import Map, map_family
 from deltadex.records import Recipe
 from deltadex.search import StoredQuery, find_similar
 
 RECIPE = Recipe(name="sketch", rank=2, dim=6)
 
 
-def make_family(path, *, bases=("base",), per_base=12):
-    models = []
-    for base in bases:
-        rng = np.random.default_rng(0)
-        for i in range(per_base):
-            vector = np.eye(6)[i % 3] * 3 + rng.normal(size=6) * 0.3
-            known = {"dataset": f"d{i % 3}", "kind": "full" if i % 2 else "adapter"}
-            models.append(make_indexed(f"m{i}", vector, base=base, recipes=(RECIPE,), **known))
+def make_family(path, *, n=12):
+    models, rng = [], np.random.default_rng(0)
+    for i in range(n):
+        vector = np.eye(6)[i % 3] * 3 + rng.normal(size=6) * 0.3
+        known = {"dataset": f"d{i % 3}", "kind": "full" if i % 2 else "adapter"}
+        models.append(make_indexed(f"m{i}", vector, recipes=(RECIPE,), **known))
     return make_catalog(path, *models)
 
 
@@ -42,69 +39,20 @@ def drawn_models(path):
     }
 
 
-@pytest.mark.parametrize(
-    "layout", ["auto", "pca", "tsne", pytest.param("umap", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("layout", ["auto", "pca", pytest.param("umap", marks=pytest.mark.slow)])
 def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
     with make_family(tmp_path / "c.duckdb") as catalog:
         drawn = map_family(catalog, Map(tmp_path / "map.html", layout=layout))
+        neighbours = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
 
     models = drawn_models(tmp_path / "map.html")
     assert drawn["models"] == len(models) == 12
     assert drawn["layout"] == ("tsne" if layout == "auto" else layout)
     assert models["m3"]["kind"] == "full"
-    names = list(models["m3"]["neighbours"])
-    assert len(names) == 6
-    assert set(names[:3]) == {"m0", "m6", "m9"}
-
-
-def test_the_nearest_are_those_that_a_search_finds(tmp_path):
-    with make_family(tmp_path / "c.duckdb") as catalog:
-        map_family(catalog, Map(tmp_path / "map.html"))
-        neighbours = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
-
-    listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
+    listed = models["m3"]["neighbours"]
     assert list(listed) == [n.model for n in neighbours]
+    assert set(list(listed)[:3]) == {"m0", "m6", "m9"}
     for n in neighbours:
         *numbers, verdict = listed[n.model]
         assert numbers == pytest.approx([n.z, n.probability, n.fdr, n.cosine], abs=1e-4)
         assert verdict == n.verdict
-
-
-def test_columns_tell_every_model_by_place(tmp_path):
-    with make_family(tmp_path / "c.duckdb", per_base=5) as catalog:
-        document = layout_document(catalog, Map(layout="pca", seed=7))
-
-    assert set(document) == {
-        "base", "recipe", "layout", "explained", "seed", "models", "x", "y",
-        "dataset", "datasets", "author", "authors", "kind", "kinds", "downloads",
-        "month", "months", "word", "words",
-    }  # fmt: skip
-    assert json.loads(json.dumps(document)) == document
-    assert document["models"] == ["m0", "m1", "m2", "m3", "m4"]
-    assert document["datasets"] == ["d0", "d1", "d2"]
-    assert document["dataset"] == [0, 1, 2, 0, 1]
-    assert document["kinds"] == ["adapter", "full"]
-    assert document["kind"] == [0, 1, 0, 1, 0]
-    assert (document["authors"], document["author"]) == ([], [None] * 5)
-    assert (document["months"], document["month"]) == ([], [None] * 5)
-    assert document["downloads"] == [None] * 5
-    assert (document["base"], document["recipe"], document["seed"]) == ("base", "sketch", 7)
-    assert len(document["x"]) == len(document["y"]) == 5
-    assert len(document["explained"]) == 2
-
-
-def test_a_map_shows_one_family(tmp_path):
-    with make_family(tmp_path / "c.duckdb", bases=("one", "two"), per_base=2) as catalog:
-        with pytest.raises(RequestError, match="add --base, one of: one, two"):
-            map_family(catalog, Map(tmp_path / "map.html"))
-
-        assert map_family(catalog, Map(tmp_path / "map.html", base="two"))["models"] == 2
-
-
-def test_an_empty_catalog_has_no_map(tmp_path):
-    with (
-        make_family(tmp_path / "c.duckdb", bases=()) as catalog,
-        pytest.raises(EmptyCatalog),
-    ):
-        map_family(catalog, Map(tmp_path / "map.html"))

@@ -7,7 +7,7 @@ import powerlaw
 import pytest
 
 from deltadex.errors import StudyError
-from deltadex.questions.terminal.sections import show_study
+from deltadex.questions.terminal.sections import show_answer
 from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
 from deltadex.study.spectrum.picture import draw_spectra
@@ -123,7 +123,7 @@ def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured
 
 
 def shown(report, capsys):
-    show_study(SpectrumTable(report.to_json()).sections(), {})
+    show_answer(SpectrumTable(report.to_json()).sections())
     return capsys.readouterr().out
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from deltadex.questions.terminal import console, saying, sections
+from deltadex.questions.terminal import console, sections
 from deltadex.results import Section
 
 LONG = "somebody-with-a-name/bert-base-uncased-finetuned-imdb-2024-run-17"
@@ -22,7 +22,7 @@ def terminal(monkeypatch):
             return narrow
 
         monkeypatch.setattr(console, "screen", console_of)
-        monkeypatch.setattr(saying, "screen", console_of)
+        monkeypatch.setattr(sections, "screen", console_of)
 
     return resize
 
@@ -46,19 +46,6 @@ def test_a_shortened_text_fits_and_keeps_both_ends(text, width):
         head, tail = short.split("…", 1) if "…" not in text else (short[:1], short[-1:])
         assert text.startswith(head.rstrip()) or cell_len(text[:1]) > 1
         assert text.endswith(tail.lstrip()) or cell_len(text[-1:]) > 1
-
-
-@pytest.mark.parametrize("width", [50, 80])
-def test_names_give_way_before_numbers_and_sentences(printed, width):
-    lines = printed(width, ("model", "z", "reason"), [(LONG, "12.3", "of other weights")])
-
-    assert max(map(len, lines)) <= width
-    assert len(lines) == 2
-    assert "…" in lines[1]
-    assert lines[1].startswith("somebody")
-    assert "run-17" in lines[1]
-    assert "12.3" in lines[1]
-    assert "of other weights" in lines[1]
 
 
 def test_a_wide_terminal_shows_all(printed):
@@ -94,7 +81,7 @@ def test_a_narrow_terminal_shows_fewer_layers_and_says_which_are_left_out(capsys
     )
     terminal(width)
 
-    sections.show_study([section], {})
+    sections.show_answer([section])
 
     head, row, note = capsys.readouterr().out.splitlines()[:3]
     assert max(len(head.rstrip()), len(row.rstrip())) <= width
