@@ -4,11 +4,12 @@ import gzip
 import hashlib
 import random
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hub_standin import Fault
 
-from deltadex.errors import ModelError
+from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.hub import describe, read_small_file
 from deltadex.indexer.hub.files import MAX_SMALL_FILE, SLACK, RemoteBytes, locate
 
@@ -48,6 +49,16 @@ def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(hub, sour
     assert {r.headers["accept-encoding"] for r in hub.requests("cdn")} == {"identity"}
 
 
+def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(hub, session, source):
+    session.patience = replace(session.patience, tries=1)
+    hub.faults.append(Fault(path="/store/", kind="shorter", nth=0))
+
+    with pytest.raises(ModelError, match=r"^hub-bad-answer: .*answers end at byte") as caught:
+        source.read(10_000, 20_000)
+
+    assert REASONS[caught.value.code].transient
+
+
 def test_a_body_cut_many_times_goes_on_where_it_stopped_as_long_as_it_grows(hub, source):
     hub.faults.append(Fault(path="/store/", kind="truncate", nth=0, after=20_000))
 
@@ -64,6 +75,23 @@ def test_an_expired_address_is_requested_once_more(hub, source):
 
     assert b"".join(parts) == CONTENT
     assert len(hub.requests("hub", "HEAD")) == 3
+
+
+@pytest.mark.parametrize(
+    ("uses", "fault"),
+    [
+        (None, Fault(path="/store/", kind="etag", nth=2)),
+        (1, Fault(path="resolve", kind="etag", where="hub", nth=0)),
+    ],
+    ids=["in the storage", "behind a fresh address"],
+)
+def test_another_etag_is_a_changed_file(hub, source, uses, fault):
+    hub.signature_uses = uses
+    hub.faults.append(fault)
+    source.read(0, 100)
+
+    with pytest.raises(ModelError, match=r"^changed: "):
+        source.read(100, 200)
 
 
 def test_a_server_without_ranges_is_good_enough_for_a_small_file_and_no_larger_one_is_downloaded(

@@ -15,6 +15,7 @@ from factories import make_family
 
 import deltadex as dx
 from deltadex.results import JsonRecord
+from deltadex.study.registry import STUDIES, record_of
 from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
 
@@ -67,6 +68,18 @@ def test_a_study_is_stored_under_the_settings_that_decide_its_numbers(family, st
         for key, value in WRITTEN[study].items()
     }
     assert json.loads(stored["settings"]) == expected
+
+
+def test_studies_have_the_names_of_earlier_versions_in_the_store_and_on_the_database(family):
+    _, db = family
+
+    assert {record_of(study).name for study in STUDIES} == {
+        *("rank", "spectrum", "components", "geometry", "layers", "ablation", "cka"),
+        *("logit-lens", ""),  # nothing is stored of `correlate`
+    }
+    assert db.studies.rank("imdb-0").to_json() == db.studies.rank("imdb-0").to_json()
+    with pytest.raises(AttributeError, match="no attribute 'ranks'"):
+        db.ranks("imdb-0")
 
 
 @dataclass(frozen=True, slots=True)
