@@ -41,7 +41,3 @@ def family(n, *, first=0):
 def publish(path, folder, **options):
     with dx.open(path) as db:
         return db.publish(folder, **options)[0]
-
-
-def files_of(folder):
-    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
