@@ -2,13 +2,9 @@
 
 import json
 import random
-from typing import Literal
 
-import numpy as np
 import torch
 from safetensors.torch import save, save_file
-
-Form = Literal["safetensors", "bin"]
 
 
 def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=None, order=None):
@@ -114,37 +110,6 @@ def make_bert(
         (folder / "model.safetensors").unlink()
         make_checkpoint(folder, stored, shards=shards)
     return stored
-
-
-def make_readable(folder):
-    """A base of `make_bert` that now reads texts, with a token for each letter."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
-    letters = Tokenizer(models.WordLevel({p: n for n, p in enumerate(pieces)}, unk_token="[UNK]"))
-    letters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    letters.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    PreTrainedTokenizerFast(
-        tokenizer_object=letters,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    ).save_pretrained(folder)
-    return folder
-
-
-def write_labelled_texts(path, *, seed, n=24):
-    """A table of random words with two classes, which begin with different letters."""
-    rng = np.random.default_rng(seed)
-    lines = ["text,label"]
-    for row in range(n):
-        words = ["".join(rng.choice(list("cdefghijkl"), 3)) for _ in range(2)]
-        lines.append(f"{'ab'[row % 2]} {' '.join(words)},{'ab'[row % 2]}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
 
 
 def finetune(base, *, seed, scale=0.05, rank=None):

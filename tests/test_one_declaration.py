@@ -12,6 +12,8 @@ from factories import make_family
 
 import deltadex
 
+pytestmark = pytest.mark.slow  # it copies the package, and loads all of it once more
+
 ROOT = Path(deltadex.__file__).parent
 PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
 

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 import deltadex
 from deltadex.cli import main
 from deltadex.errors import RequestError
-from deltadex.options import PROVISIONAL, Question, argument, option, options_of, question, record
-from deltadex.questions.add import Add
+from deltadex.options import PROVISIONAL, Question, argument, option, question, record
 from deltadex.questions.cluster import Cluster
 from deltadex.questions.face.database import Database
 from deltadex.questions.find_similar import FindSimilar
@@ -120,21 +119,9 @@ def test_a_value_that_is_no_choice_is_refused_with_the_choices():
         Cluster(unknown_share=2.0)
 
 
-def test_several_values_come_first_in_a_call():
-    signature = inspect.signature(Database.add)
-
-    assert signature.parameters["models"].kind is inspect.Parameter.VAR_POSITIONAL
-    assert signature.parameters["base"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert [*options_of(Add)][:2] == ["models", "base"]
-
-
 def test_a_request_has_no_parameter_that_only_this_machine_may_give():
     shared = {"k", "recipe", "base", "dataset", "author", "where"}
     assert set(fields_of(FindSimilar)) == {*shared, "across"}
-
-
-def test_the_face_is_short():
-    assert len([name for name in dir(Database) if not name.startswith("_")]) <= 39
 
 
 def test_every_command_is_in_one_group_and_help_shows_the_groups_in_order():

@@ -9,7 +9,6 @@ import sys
 import tomllib
 import venv
 import zipfile
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -109,26 +108,6 @@ def test_an_index_of_packages_takes_both_files(wheel):
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.slow  # `make try-dist` makes one, too
-def test_a_bill_of_materials_names_what_is_installed(tmp_path):
-    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
-    out = tmp_path / "sbom.json"
-
-    made = subprocess.run(
-        [*command, "--pyproject", str(ROOT / "pyproject.toml"), "-o", str(out), sys.executable],
-        capture_output=True,
-        text=True,
-    )
-    bill = json.loads(out.read_text())
-    listed = {component["name"]: component["version"] for component in bill["components"]}
-
-    assert made.returncode == 0, made.stderr
-    assert bill["metadata"]["component"]["name"] == "deltadex"
-    assert {name: listed[name] for name in ("duckdb", "faiss-cpu", "safetensors")} == {
-        name: version(name) for name in ("duckdb", "faiss-cpu", "safetensors")
-    }
-
-
 @pytest.fixture
 def installed(wheel, tmp_path):
     """Runs Python where the wheel is installed, with the dependencies of this environment."""
@@ -165,15 +144,3 @@ def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
 
     assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
     assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
-
-
-@pytest.mark.slow  # `make try-dist` does this in an environment with its own dependencies
-def test_a_service_of_the_wheel_answers_every_get_route(installed, tmp_path):
-    models, db = make_family(tmp_path), str(tmp_path / "c.duckdb")
-    labels = ("--labels", str(models / "labels.csv"))
-    installed("-m", "deltadex", "index", str(tmp_path / "base"), str(models), *labels, "--db", db)
-
-    asked = installed(str(ROOT / ".ci" / "every_route.py"), db)
-
-    assert asked.returncode == 0, asked.stderr
-    assert ", 0 wrong" in asked.stdout

@@ -202,7 +202,9 @@ def explain_map(subject: Subject, trace: Trace, base: KnownBase, found: LayerMap
     trace.base, trace.p = base.base, found.p
     trace.distance = round(found.distance, 6)
     trace.correlations = {group: round(c, 4) for group, c in found.correlations.items()}
-    trace.layers = main_stack(found)
+    stacks = [stack for stack, _, _ in found.layers]
+    largest = max(sorted(set(stacks)), key=stacks.count, default="")
+    trace.layers = [[child, own] for stack, child, own in found.layers if stack == largest]
     structure = describe_layers(found)
     vocabulary = describe_vocabulary(subject.model, base.facts)
     values = describe_values(found.pairs)
@@ -280,13 +282,6 @@ def explain_transformation(
     inside = [c for c in found.changes if not (vocabulary and c.startswith("vocabulary"))]
     values = describe_values(pairs)
     trace.changes = structure + inside + vocabulary + values + describe_storage(pairs)
-
-
-def main_stack(found: LayerMap) -> list[list[int]]:
-    """The pairs of layers of the stack that has most."""
-    stacks = [stack for stack, _, _ in found.layers]
-    largest = max(sorted(set(stacks)), key=stacks.count, default="")
-    return [[child, base] for stack, child, base in found.layers if stack == largest]
 
 
 def compare_others(subject: Subject, trace: Trace) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...arrays import Float64
-from ...indexer import DenseDelta, Factors, Key, LowRankDelta, MatrixUpdate, factorise
+from ...indexer import DenseDelta, Key, LowRankDelta, MatrixUpdate, factorise
 
 SEED, POWER_STEPS, MARGIN = 0, 2, 8
 """Of the randomised SVD, which computes half as many ranks more than are kept, and `MARGIN`. One
@@ -77,7 +77,11 @@ class FactorCollector:
         key, delta = (update.slot, update.part), update.delta
         if not isinstance(delta, DenseDelta):
             return ModuleUpdate(key=key, shape=update.shape)
-        factors = leading_factors(delta, min(self.ranks[key], *update.shape))
+        rank = min(self.ranks[key], *update.shape)
+        computed = rank + rank // 2 + MARGIN
+        # power steps lose directions below 1e-3 of σ₁, and all directions need none
+        steps = POWER_STEPS if computed < min(delta.shape) else 0
+        factors = factorise(delta, computed, seed=SEED, power_steps=steps).first(rank)
         root = factors.sigma.sqrt()
         rows = torch.cat([factors.u * root, factors.v * root]).T.contiguous()
         return ModuleUpdate(
@@ -92,18 +96,6 @@ class FactorCollector:
     def take(self, measured: ModuleUpdate) -> None:
         self.updates[measured.key] = measured
         next(self.ticks, None)
-
-    def saturated(self, ranks: Mapping[Key, int]) -> set[Key]:
-        """The modules that were given every rank that was computed of them."""
-        return {key for key, rank in ranks.items() if rank == self.ranks[key]}
-
-
-def leading_factors(delta: DenseDelta, rank: int) -> Factors:
-    """The first `rank` singular triplets of ΔW, or as many as it has."""
-    computed = rank + rank // 2 + MARGIN
-    # power steps lose directions below 1e-3 of σ₁, and all directions need none
-    steps = POWER_STEPS if computed < min(delta.shape) else 0
-    return factorise(delta, computed, seed=SEED, power_steps=steps).first(rank)
 
 
 def _left_out(matrix: torch.Tensor, rows: torch.Tensor) -> float:

@@ -28,9 +28,7 @@ AHEAD_S = 86_400.0
 NO_SKETCH = "no linear sketch under this recipe: index it again"
 
 
-def trace_lineage(
-    catalog: Catalog, base: str, recipe: str | None = None, *, now: datetime | None = None
-) -> dict[str, Any]:
+def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dict[str, Any]:
     """The document of a family's lineage.
 
     Raises:
@@ -48,7 +46,7 @@ def trace_lineage(
     # in order of id: the order in which models were indexed decides nothing
     order = sorted(range(len(ids)), key=ids.__getitem__)
     ids, rows = [ids[place] for place in order], rows[order]
-    times, n_future = read_times([records[id].created_at for id in ids], now)
+    times, n_future = read_times([records[id].created_at for id in ids])
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
     touched = Touched.of_family(catalog, base, members, own.rounding)
@@ -82,11 +80,9 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
     return known
 
 
-def read_times(
-    texts: Sequence[str | None], now: datetime | None = None
-) -> tuple[Float64[np.ndarray, " models"], int]:
+def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " models"], int]:
     """Seconds, NaN where unknown; how many are in the future, and therefore unknown too."""
-    latest = (now or datetime.now(UTC)).timestamp() + AHEAD_S
+    latest = datetime.now(UTC).timestamp() + AHEAD_S
     times = np.full(len(texts), np.nan)
     for row, text in enumerate(texts):
         try:

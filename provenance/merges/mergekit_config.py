@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ...errors import RequestError
@@ -76,7 +77,9 @@ def _slices(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
     """Runs of layers with equal weights."""
     method, attention = merge.parentage.method, attention_name(merge.modules)
     slices = []
-    same = groupby(enumerate(_by_layer(merge, proof)), key=lambda row: _rounded(row[1]))
+    same = groupby(
+        enumerate(_by_layer(merge, proof)), key=lambda row: np.round(row[1], SAME_DIGITS).tolist()
+    )
     for run in (list(own) for _, own in same):
         span = {"layer_range": [run[0][0], run[-1][0] + 1]}
         settings = [_setting(weights, attention) for weights in run[0][1]]
@@ -99,10 +102,6 @@ def _by_layer(merge: Merge, proof: Reconstruction) -> list[list[Weights]]:
         inside = proof.by_place.get((layer, True), beside)
         rows.append(list(zip(inside, beside, strict=True)))
     return rows
-
-
-def _rounded(row: Sequence[Weights]) -> list[float]:
-    return [round(weight, SAME_DIGITS) for weights in row for weight in weights]
 
 
 def _setting(weights: Weights, attention: str | None) -> Any:

@@ -86,9 +86,11 @@ def _order(found: Reconstruction) -> tuple[bool, bool, int, float]:
 
 def _best(rows: Rows, guess: PerParent) -> Reconstruction:
     """The first kind of recipe that explains the rows; else that which comes nearest."""
+    names = sorted(set(rows.places))
+    place_of = np.array([names.index(place) for place in rows.places])
     kinds: list[Callable[[], list[Reconstruction]]] = [
         lambda: list(_sums(rows, np.zeros(len(rows.pieces), dtype=np.int64))),
-        lambda: list(_sums(rows, _numbered(rows.places))) if len(set(rows.places)) > 1 else [],
+        lambda: list(_sums(rows, place_of)) if len(names) > 1 else [],
         lambda: list(sparse(rows, guess)) if 1 < len(rows.parts) <= MOST_DECODED else [],
         lambda: [_by_matrix(rows)],
     ]
@@ -100,11 +102,6 @@ def _best(rows: Rows, guess: PerParent) -> Reconstruction:
             return best
     # sums by matrix and decoded entries have more freedom than any file
     return min((f for f in found if f.method is not None), key=_order)
-
-
-def _numbered(places: Sequence[Place]) -> np.ndarray:
-    names = sorted(set(places))
-    return np.array([names.index(place) for place in places])
 
 
 def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:

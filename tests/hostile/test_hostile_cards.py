@@ -24,8 +24,8 @@ LAUGHS = "a0: &a0 [x]\n" + "".join(
 )
 RESULTS = (
     "r: &r {dataset: {type: glue, config: sst2}}\n"
-    f"e: &e {{results: [{'*r,' * 60_000}]}}\n"
-    f"model-index: [{'*e,' * 60_000}]\n"
+    f"e: &e {{results: [{'*r,' * 20_000}]}}\n"
+    f"model-index: [{'*e,' * 20_000}]\n"
 )
 
 
@@ -80,14 +80,6 @@ def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(tmp_path, v
 
     assert member.record.dataset == "imdb"
     assert not (tmp_path / "owned").exists()
-
-
-@pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_text_of_a_card_is_only_text(tmp_path, text):
-    content = f"---\ndatasets:\n- {text!r}\nlicense: {text!r}\n---\n{text}"
-    write(tmp_path / "README.md", content.encode("utf-8", "surrogateescape"))
-
-    read_member(tmp_path, id="m", base="gpt2")
 
 
 def test_a_card_of_gigabytes_is_read_in_part(tmp_path):

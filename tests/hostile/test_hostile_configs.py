@@ -6,7 +6,6 @@ import sys
 import pytest
 import torch
 from bounds import (
-    HOSTILE_TEXTS,
     amounts,
     code_of,
     few,
@@ -91,14 +90,6 @@ def check_folder(folder, name, content):
 @given(config=st.dictionaries(st.sampled_from(CONFIG_KEYS), json_values(), max_size=4))
 def test_any_config_makes_a_member_or_a_refusal(tmp_path, config):
     check_folder(tmp_path, "config.json", json.dumps(config).encode())
-
-
-@pytest.mark.parametrize("claim", [t for t in HOSTILE_TEXTS if "\udce9" not in t])
-@pytest.mark.parametrize("name", ["config.json", "adapter_config.json"])
-def test_any_name_of_a_base_is_only_a_name(tmp_path, name, claim):
-    config = {"_name_or_path": claim, "base_model_name_or_path": claim, "model_type": claim}
-
-    check_folder(tmp_path, name, json.dumps(config).encode())
 
 
 def test_code_that_a_config_names_is_never_imported(tmp_path, monkeypatch):

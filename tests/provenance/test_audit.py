@@ -354,13 +354,8 @@ def test_an_update_in_one_matrix_is_an_edit_and_six_tenths_are_not(edits):
     found = edits[0]
 
     assert found["fact", "edit"] == "97% of its update is in 1 of 24 matrices: 'encoder.2.down'"
-    assert {m for m, kind in found if kind == "edit"} == {
-        "two",
-        "two-tuned",
-        "three",
-        "one",
-        "fact",
-    }
+    edited = {model for model, kind in found if kind == "edit"}
+    assert edited == {"two", "two-tuned", "three", "one", "fact"}
 
 
 def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):

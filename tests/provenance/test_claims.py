@@ -9,15 +9,7 @@ def claims_of(named, parents=(), equal=()):
 
 
 def test_a_card_is_compared_with_the_weights():
-    named = {
-        "a": BASE,
-        "b": "/nets/base_model",
-        "c": "x/a",
-        "d": "a",
-        "e": None,
-        "f": "f",
-        "g": "?",
-    }
+    named = dict(a=BASE, b="/nets/base_model", c="x/a", d="a", e=None, f="f", g="?")
     rows = claims_of(named, {"b": ["a"], "c": ["a"], "d": ["c"]})
 
     assert {model: row["says"] for model, row in rows.items()} == {

@@ -51,12 +51,8 @@ def test_copies_hang_at_the_first_by_rank_and_a_model_of_one_at_the_base():
     found = parents_of([model, other, model, model], times=[3, 1, 2, 4], rank=[1, 3, 0, 2])
     alone = parents_of([model])
 
-    assert [found[row][0].kind for row in range(4)] == [
-        "duplicate",
-        "fine-tune",
-        "fine-tune",
-        "duplicate",
-    ]
+    kinds = [found[row][0].kind for row in range(4)]
+    assert kinds == ["duplicate", "fine-tune", "fine-tune", "duplicate"]
     assert found[0][0].parent == found[3][0].parent == 2
     assert (alone[0][0].parent, len(alone)) == (BASE, 1)
 

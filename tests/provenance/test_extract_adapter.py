@@ -22,7 +22,6 @@ import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError, StoreFull
 from deltadex.indexer.hub.session import default_session
-from deltadex.provenance import parse_bytes
 from deltadex.provenance.extraction.low_rank import ModuleUpdate, deal_out
 from deltadex.provenance.extraction.other_tensors import saved_modules
 from deltadex.records import Slot
@@ -394,8 +393,3 @@ def test_a_model_and_a_base_on_the_hub_are_read_by_ranges(pair, tmp_path, monkey
     assert (settings["base_model_name_or_path"], document["base"]) == ("org/base", "org/base")
     assert len(settings["revision"]) == 40
     assert not any(tmp_path.rglob("model.safetensors"))
-
-
-def test_sizes_of_a_budget_are_read():
-    texts = ("500000", "20MB", "1.5 GiB", "3k", 7)
-    assert [*map(parse_bytes, texts)] == [500_000, 20_000_000, 3 << 29, 3000, 7]

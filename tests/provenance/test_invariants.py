@@ -73,7 +73,7 @@ def bases(tmp_path_factory):
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("bert", n) for n in ("copy", "keys", "all", "duplicated+heads+residual")),
+        *(("bert", n) for n in ("all", "duplicated+heads+residual")),
         *(("llama", n) for n in ("residual-signs", "rotated+all", "dropped+rotated")),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from merging import SLOTS, WIDTH, column, dare, random_updates, rows_of, ties
+from merging import SLOTS, WIDTH, column, random_updates, rows_of, ties
 
 from deltadex.provenance.merges.merge_formulas import slerp_weights
 from deltadex.provenance.merges.reconstruction import reconstruct
@@ -47,18 +47,6 @@ def test_ties_is_redone_with_its_weights_and_densities():
     assert not wrong.explains
 
 
-def test_of_dare_the_kept_entries_and_their_scale_are_the_proof():
-    update = dare(UPDATES[:3], column(*SHARES), 0.5)
-
-    proof, wrong = check(update), check(update, (0, 2))
-
-    assert proof.explains
-    assert proof.method == "dare_linear"
-    assert proof.weights == pytest.approx(SHARES, abs=0.01)
-    assert proof.densities == pytest.approx([0.5] * 3, abs=0.01)
-    assert not wrong.explains
-
-
 def test_slerp_is_told_from_linear_where_angles_are_wide():
     wide = random_updates(2, seed=3) * 5
     models = [BASE + update for update in wide]
@@ -98,27 +86,6 @@ def largest(part, density, *, outliers=0.0):
     ranks = sizes.argsort(dim=1, descending=True).argsort(dim=1) / sizes.shape[1]
     kept = (ranks >= outliers) & (ranks < density + outliers)
     return part * kept.view_as(part)
-
-
-@pytest.mark.slow
-def test_ties_in_bfloat16_is_redone_with_its_weights_and_densities():
-    def merge(base, models):
-        parts = bfloat16_parts(base, models, lambda part: largest(part, 0.4))
-        return base + ties_of_trimmed(parts, column(0.6, 0.4).bfloat16())
-
-    proof = stored_in_bfloat16(merge, scale=6.0)
-
-    assert proof.is_reproduced
-    assert (proof.method, proof.arithmetic) == ("ties", torch.bfloat16)
-    assert proof.weights == pytest.approx((0.6, 0.4), abs=0.011)
-    assert proof.densities == pytest.approx((0.4, 0.4), abs=0.011)
-
-
-def ties_of_trimmed(parts, weights):
-    weighted = parts * weights
-    agree = weighted.sign() == (weighted.sum(0) >= 0) * 2.0 - 1
-    divisor = (weights * agree).sum(0)
-    return (weighted * agree).sum(0) / torch.where(divisor == 0, 1.0, divisor)
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.3), (0.5, 0.5)])

@@ -311,9 +311,7 @@ DUPLICATED, DROPPED = (0, 1, 2, 3, 2, 3, 4, 5), (0, 1, 3, 5)
 _ALL = chain(permute_neurons, permute_heads, transform_queries_and_keys, permute_residual)
 
 CASES: Mapping[str, Case] = {
-    "copy": Case(apply=lambda model: model),
-    "keys": Case(apply=transform_queries_and_keys, changes=("queries and keys",)),
-    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED)),
+    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED, "queries and keys")),
     "residual-signs": Case(
         apply=partial(permute_residual, signs=True), changes=(PERMUTED, "signs")
     ),
@@ -341,8 +339,6 @@ def decoys(base: Model, fresh: Model) -> dict[str, Model]:
         "embeddings-on-fresh": embeddings_on(fresh, base),
         "shuffled-whole": shuffle(base, by="whole"),
         "shuffled-row-order": shuffle(base, by="row-order"),
-        "shuffled-column-order": shuffle(base, by="column-order"),
-        "embeddings-on-row-order": embeddings_on(shuffle(base, by="row-order"), base),
         "embeddings-on-column-order": embeddings_on(shuffle(base, by="column-order"), base),
         "fresh+residual": permute_residual(embeddings_on(fresh, base)),
     }

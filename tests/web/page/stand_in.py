@@ -169,11 +169,8 @@ class MadeUp:
     def model(self, name: str) -> Answer:
         row = self.find(name)
         if row is None:
-            return 404, {
-                "title": "Not found",
-                "detail": f"no model {name}",
-                "code": "unknown-model",
-            }
+            detail = f"no model {name}"
+            return 404, {"title": "Not found", "detail": detail, "code": "unknown-model"}
         slots = [
             {
                 "slot": f"encoder.{layer}.{role}", "shape": [8, 8], "fro_norm": 0.5,
@@ -183,12 +180,8 @@ class MadeUp:
             for layer in range(LAYERS)
             for role in ROLES
         ]  # fmt: skip
-        facts = {
-            "words": ["film", "actor", "scene"],
-            "license": "mit",
-            "task": "text-classification",
-            "label_source": "card",
-        }
+        facts = {"words": ["film", "actor", "scene"], "license": "mit"}
+        facts |= {"task": "text-classification", "label_source": "card"}
         return 200, {**row, **facts, "created_at": "2024-05-06T07:08:09Z", "slots": slots}
 
     def search(self, query: dict[str, str]) -> Answer:
@@ -331,17 +324,12 @@ class MadeUp:
         names = [row["model"] for row in self.rows]
         edges = [
             {
-                "parent": names[at - 1] if at % 3 else self.base,
-                "child": name,
-                "kind": "fine-tune",
-                "probability": 0.9,
-                "weight": None,
-                "explained": 0.5,
-                "cosine": 0.7,
-                "words": ["film", "review"],
+                "parent": names[at - 1] if at % 3 else self.base, "child": name,
+                "kind": "fine-tune", "probability": 0.9, "weight": None, "explained": 0.5,
+                "cosine": 0.7, "words": ["film", "review"],
             }
             for at, name in enumerate(names)
-        ]
+        ]  # fmt: skip
         edges[5] |= {"kind": "merge", "weight": 0.6}
         edges.insert(6, edges[5] | {"parent": names[0], "weight": 0.4})
         note = f"card says base; weights say fine-tune of {names[0]}"

@@ -3,34 +3,23 @@
 import pytest
 from stand_in import MadeUp, plain, served, until
 
-OVERLAPS = """() => {
-  const parts = ["h1", ".word", ".tools", ".find", "#views"].map((name) => {
-    const { left, right, top, bottom } = document.querySelector(name).getBoundingClientRect();
-    return { name, left, right, top, bottom };
-  });
-  return parts.flatMap((a, n) => parts.slice(n + 1).filter((b) => a.left < b.right - 1
-    && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)
-    .map((b) => `${a.name} ${b.name}`));
-}"""
-
 
 @pytest.fixture
 def busy():
     return MadeUp(models=20)
 
 
-@pytest.mark.parametrize(("view", "shown"), [("models", "tbody tr"), ("lineage", ".leaf")])
-def test_no_view_waits_for_the_map(visit, busy, view, shown):
+def test_no_view_waits_for_the_map(visit, busy):
     busy.underway["map"] = {"percent": 30, "ahead": 2, "elapsed_s": 41.0}
     with served(busy) as address:
-        page = visit(f"{address}?view={view}&model=lab1/m000001", ready=False)
-        page.wait_for_selector(f"#{view}-body {shown}")
+        page = visit(f"{address}?view=lineage&model=lab1/m000001", ready=False)
+        page.wait_for_selector("#lineage-body .leaf")
         ready = page.locator("body.ready").count()
         busy.underway.clear()
 
         page.wait_for_selector("body.ready", state="attached")
     assert ready == 0
-    assert page.locator(f"#{view}-body {shown}").count() > 0
+    assert page.locator("#lineage-body .leaf").count() > 0
 
 
 def test_a_card_is_there_before_the_map_and_gets_its_links_with_it(visit, busy):
@@ -78,13 +67,8 @@ def test_the_axes_come_first_and_the_models_move_to_the_layout(visit, busy):
 
     def answer(path, query):
         if path == "map" and query.get("axes") == "false" and busy.underway:
-            return 202, {
-                "percent": 60,
-                "ahead": 0,
-                "elapsed_s": 3.0,
-                "retry_after_s": 0.2,
-                "job": "m",
-            }
+            known = {"percent": 60, "ahead": 0, "elapsed_s": 3.0}
+            return 202, known | {"retry_after_s": 0.2, "job": "m"}
         return rest(path, query)
 
     busy.underway["axes"] = {}
@@ -116,22 +100,6 @@ def test_while_indexes_open_the_page_says_how_far_and_what_answers(visit, busy):
         page.wait_for_selector("#opening", state="hidden")
 
     assert first.startswith("Opening the indexes: 43 % done. Searches wait")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 320])
-def test_the_first_screen_says_what_there_is_and_what_to_do_at_every_width(visit, width):
-    names = "sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"
-    with served(MadeUp(models=20, base=names[0])) as address:
-        page = visit(address, width=width)
-        shown = [plain(page, f"#{id}") for id in ("counted", "lead", "family")]
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        over = page.evaluate(OVERLAPS)
-
-    assert shown[0] == f"20 fine-tunes of {names[1]}"
-    assert shown[1].startswith("Click one, drop yours, or type what you look for.")
-    assert shown[2] == names[1]
-    assert (wide, over) == (width, [])
 
 
 def test_an_unknown_family_names_those_there_are(visit, busy):

@@ -6,22 +6,8 @@ from test_page_map import click_model
 
 pytestmark = pytest.mark.slow
 
-DARKEST = """([x, y, reach]) => {
-  const { map } = deltadex;
-  map.paint();
-  const { context, canvas } = (() => {
-    const canvas = document.getElementById("overlay");
-    return { canvas, context: canvas.getContext("2d") };
-  })();
-  const ratio = canvas.width / map.view.size[0];
-  const { data } = context.getImageData((x - reach) * ratio, (y - reach) * ratio,
-    2 * reach * ratio, 2 * reach * ratio);
-  let drawn = 0;
-  for (let i = 3; i < data.length; i += 4) drawn += data[i] > 200;
-  return drawn;
-}"""
-PLACE = """(n) => {
-  const { map } = deltadex, { x, y } = map.family.stars[n];
+PLACE = """() => {
+  const { map } = deltadex, { x, y } = map.family.stars[0];
   return map.view.toScreen(x, y);
 }"""
 
@@ -64,39 +50,26 @@ class WithData(MadeUp):
 
 
 @pytest.fixture(scope="module")
-def kept():
-    return WithData()
-
-
-@pytest.fixture(scope="module")
-def with_data(kept):
-    with served(kept) as at:
+def with_data():
+    with served(WithData()) as at:
         yield at
 
 
-def on_stage(page, place):
-    box = page.locator("#stage").bounding_box()
-    return place[0] + box["x"], place[1] + box["y"]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_stars_are_drawn_where_they_stand_and_listed(visit, with_data, scheme):
-    page = visit(with_data, color_scheme=scheme)
+def test_stars_are_listed(visit, with_data):
+    page = visit(with_data)
 
     listed = page.locator("#stars button").all_inner_texts()
     assert [text.split("\n")[0] for text in listed] == ["acme-chats", "reviews", HOSTILE]
     assert [text.split("\n")[-1] for text in listed] == ["512", "64", "8"]
     assert page.locator("#stars .star.hollow").count() == 1
     assert "Hollow: no model stands out." in page.locator("#stars").inner_text()
-    for n in range(3):
-        x, y = page.evaluate(PLACE, n)
-        assert page.evaluate(DARKEST, [x, y, 9]) > 60
     assert page.evaluate("window.hacked") is None
 
 
 def test_a_star_says_what_it_is_and_leads_to_its_nearest_model(visit, with_data):
     page = visit(with_data)
-    x, y = on_stage(page, page.evaluate(PLACE, 0))
+    box, place = page.locator("#stage").bounding_box(), page.evaluate(PLACE)
+    x, y = place[0] + box["x"], place[1] + box["y"]
 
     page.mouse.move(x, y)
     until(page, "deltadex.map.starred === 0")

@@ -17,10 +17,6 @@ DROP = """(files) => {
   }
 }"""
 CONFIG = ("adapter_config.json", b'{"peft_type": "LORA", "r": 2}')
-SCREEN = """(n) => { const { map } = deltadex, box = document.getElementById("stage");
-  const { left, top } = box.getBoundingClientRect();
-  const [x, y] = map.view.toScreen(map.family.x[n], map.family.y[n]);
-  return [x + left, y + top]; }"""
 
 
 def tensors(*names, body=b""):

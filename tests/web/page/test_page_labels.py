@@ -27,39 +27,15 @@ WRITTEN = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def singles():
-    """Five data sets of several models, and one of a single model."""
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_name_covers_a_point_and_none_is_a_singleton(visit, width):
+    """Of five data sets of several models, and one of a single model."""
     family = MadeUp(models=61)
     family.rows[60]["dataset"] = "alone"
     with served(family) as address:
-        yield address
-
-
-@pytest.mark.parametrize("query", ["", "?model=lab1/m000001"])
-@pytest.mark.parametrize("width", [1440, 390])
-def test_no_name_covers_a_point_and_none_is_a_singleton(visit, singles, query, width):
-    page = visit(singles + query, width=width)
-    if query:
-        page.wait_for_selector("#neighbours tbody tr")
-
-    written = page.evaluate(WRITTEN)
-
+        written = visit(address, width=width).evaluate(WRITTEN)
     names = {text["words"] for text in written["texts"]}
     assert written["halo"] == []
     assert "alone" not in names
     assert names & {"imdb", "sst2", "agnews", "trec", "mpqa"}
     assert [text for text in written["texts"] if text["over"]] == []
-
-
-def test_clusters_have_colours_of_their_own_and_say_how_mixed_they_are(visit, singles):
-    page = visit(singles + "?colour=cluster")
-    page.wait_for_selector("#categories >> text=about imdb")
-
-    both = page.evaluate("""() => { const { map, colours } = deltadex;
-        return [map.categories, map.datasets].map(({ items }) => items
-          .filter((item) => typeof item.colour === "number")
-          .map((item) => colours.rgbOf(map.colours, item).join())); }""")
-
-    assert not set(both[0]) & set(both[1])
-    assert page.locator("#categories .name").first.inner_text().endswith(" %")

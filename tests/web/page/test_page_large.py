@@ -39,34 +39,6 @@ def test_moving_over_a_hundred_thousand_points_sends_none_again(visit, large):
 
 
 # Of each painted frame: whether the map moved, how many points were drawn, the canvas's width.
-WATCHED = """() => {
-  const { map } = deltadex, { gl, canvas } = map.renderer, draw = map.renderer.draw;
-  const points = gl.drawArrays.bind(gl);
-  let drawn = 0;
-  gl.drawArrays = (kind, from, many) => { drawn += many; points(kind, from, many); };
-  globalThis.painted = [];
-  map.renderer.draw = (scene) => {
-    drawn = 0;
-    draw.call(map.renderer, scene);
-    painted.push([map.pace.moving, drawn, canvas.width]);
-  };
-}"""
-
-
-def test_a_slow_map_moves_with_fewer_points_and_rests_with_all(visit, large):
-    page = visit(large)
-    page.evaluate(WATCHED)
-    page.evaluate("Object.assign(deltadex.map.pace, { adaptive: false, level: 2 })")
-
-    page.mouse.move(700, 400)
-    page.mouse.wheel(0, -240)
-    until(page, "painted.some(([moving]) => moving) && !painted.at(-1)[0]")
-    moved, rested = page.evaluate("[painted.find(([moving]) => moving), painted.at(-1)]")
-
-    assert 5_000 < moved[1] < 30_000
-    assert moved[2] == 960
-    assert rested == [False, 100_000, 1280]
-    assert page.evaluate("document.getElementById('overlay').hidden") is False
 
 
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):

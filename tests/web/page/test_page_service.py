@@ -1,64 +1,23 @@
-"""The page over the real service and a real catalog."""
-
-import subprocess
-import sys
-import time
-from socket import socket
-from urllib.request import urlopen
+"""The page and Swagger UI over the real service and a real catalog, under the page's policy."""
 
 import pytest
-from click.testing import CliRunner
 from factories import make_family
+from listening import listening
 
-from deltadex.cli import main
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("service")
+import deltadex as dx
 
 
 @pytest.fixture(scope="module")
-def service(folder):
-    pytest.importorskip("fastapi", reason="deltadex[serve] is not installed")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("family")
     models = make_family(folder)
-    db = ["--db", str(folder / "c.duckdb")]
-    labels = ["--labels", str(models / "labels.csv")]
-    indexed = CliRunner().invoke(main, ["index", str(folder / "base"), str(models), *labels, *db])
-    assert indexed.exit_code == 0, indexed.output
-    with socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "deltadex", "serve", "--port", str(port), *db],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}/"
-    try:
-        wait_for(f"{address}api/v1/health")
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(folder / "base", models, labels=models / "labels.csv")
+    with listening(folder / "c.duckdb") as address:
         yield address
-    finally:
-        running.terminate()
-        try:
-            running.wait(20)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
 
 
-def wait_for(address, seconds=40.0):
-    last = time.monotonic() + seconds
-    while True:
-        try:
-            urlopen(address, timeout=5).close()
-        except OSError:
-            assert time.monotonic() < last, "the service did not start"
-            time.sleep(0.2)
-        else:
-            return
-
-
+@pytest.mark.slow
 def test_the_service_answers_what_the_page_asks(visit, service):
     page = visit(service)
     assert page.locator("#counted").inner_text() == "4 fine-tunes of base"
@@ -76,3 +35,18 @@ def test_the_service_answers_what_the_page_asks(visit, service):
 
         assert page.locator("[role=alert]:visible").count() == 0, view
     assert nearest == "a-1"
+
+
+@pytest.mark.slow
+def test_every_request_is_shown_and_can_be_sent_without_another_host(visit, service):
+    page = visit(f"{service}api/v1/docs", ready=False)
+    page.locator(".opblock").first.wait_for(timeout=60_000)
+    stats = page.locator(".opblock").filter(has=page.locator('[data-path="/api/v1/stats"]'))
+    stats.locator(".opblock-summary-control").click()
+    stats.get_by_role("button", name="Try it out").click()
+    stats.get_by_role("button", name="Execute").click()
+    stats.locator(".live-responses-table .response-col_status", has_text="200").first.wait_for()
+    document = page.evaluate("fetch('openapi.json').then(answer => answer.json())")
+
+    shown = page.locator(".opblock").count()
+    assert shown == sum(len(operations) for operations in document["paths"].values())

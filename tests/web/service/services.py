@@ -85,6 +85,11 @@ def adapter_files(*, base="base", seed=0, rank=2, width=32, layers=2, **settings
     return files(json.dumps(config).encode(), save(tensors))
 
 
+def code(answer):
+    """Its status, and the code of a problem."""
+    return answer.status_code, answer.json().get("code")
+
+
 def files(config, weights):
     return {
         "config": ("adapter_config.json", io.BytesIO(config)),

@@ -38,14 +38,3 @@ def test_the_map_places_the_data_sets(client):
 
     assert [one["name"] for one in document["data"]] == ["acme", "b"]
     assert "secret" not in str(document)
-
-
-def test_a_family_without_kept_data_says_so(tmp_path):
-    path = tmp_path / "c.duckdb"
-    fill(path, near=2, strangers=4).close()
-
-    with served(path) as client:
-        answer = client.get(f"{API}/nearest-data", params={"model": "near-0"})
-
-    assert answer.status_code == 422
-    assert "no data set is kept" in answer.json()["detail"]

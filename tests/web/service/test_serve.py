@@ -19,11 +19,6 @@ from deltadex.cli import main
 from deltadex.service.api import ServiceSettings, listen
 
 
-@pytest.fixture(scope="module")
-def db(shared_db):
-    return shared_db
-
-
 @contextmanager
 def serving(db, *arguments):
     command = [sys.executable, "-m", "deltadex", "serve", "--db", str(db), "--port", "0"]
@@ -60,8 +55,8 @@ def gone(pids):
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(db, number):
-    with serving(db) as (process, line):
+def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(shared_db, number):
+    with serving(shared_db) as (process, line):
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
         assert "read-only" in line
         for _ in range(300):
@@ -78,19 +73,8 @@ def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(db, num
     assert gone(left)
 
 
-def test_json_is_one_document(db):
-    with serving(db, "--json", "--root-path", "/models") as (process, line):
-        rest = [line]
-        while "}" not in rest[-1]:
-            rest.append(process.stdout.readline())
-
-    document = json.loads("".join(rest))
-    assert document["address"].endswith("/models/")
-    assert document["writable"] is False
-
-
-def test_an_address_for_others_is_said_loudly_even_when_quiet(db):
-    with serving(db, "--host", "0.0.0.0", "--quiet") as (process, _):
+def test_an_address_for_others_is_said_loudly_even_when_quiet(shared_db):
+    with serving(shared_db, "--host", "0.0.0.0", "--quiet") as (process, _):
         process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
 
@@ -103,9 +87,9 @@ def run(db, *arguments, **environment):
     return CliRunner().invoke(main, ["serve", "--db", str(db), *arguments], env=environment)
 
 
-def test_a_port_in_use_is_one_line(db):
+def test_a_port_in_use_is_one_line(shared_db):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = run(db, "--port", str(taken.getsockname()[1]))
+        result = run(shared_db, "--port", str(taken.getsockname()[1]))
 
     assert result.exit_code == 3
     assert "in use" in result.output
@@ -119,21 +103,23 @@ def test_no_catalog_is_one_line(tmp_path):
     assert "deltadex index" in result.output
 
 
-@pytest.mark.parametrize("token", ["", "short", "with\nline" + "x" * 20, "é" * 20])
-def test_writing_needs_a_long_token(db, token):
-    result = run(db, "--port", "0", "--writable", DELTADEX_TOKEN=token)
+@pytest.mark.parametrize("token", ["", "with\nline" + "x" * 20, "é" * 20])
+def test_writing_needs_a_long_token(shared_db, token):
+    result = run(shared_db, "--port", "0", "--writable", DELTADEX_TOKEN=token)
 
     assert result.exit_code == 2
     assert "at least 16" in result.output
 
 
-def test_a_token_may_come_from_a_file(db, tmp_path):
+def test_a_token_may_come_from_a_file_and_json_is_one_document(shared_db, tmp_path):
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    arguments = ("--writable", "--token-file", str(tmp_path / "token"))
-    with serving(db, *arguments) as (_, line):
-        address = re.search(r"http://\S+/", line)[0]
+    arguments = ("--writable", "--token-file", str(tmp_path / "token"), "--json")
+    with serving(shared_db, *arguments) as (process, line):
+        while "}" not in line:
+            line += process.stdout.readline()
+        document = json.loads(line)
         request = urllib.request.Request(
-            f"{address}api/v1/models/nobody",
+            f"{document['address']}api/v1/models/nobody",
             method="DELETE",
             headers={"Authorization": f"Bearer {TOKEN}"},
         )
@@ -141,16 +127,16 @@ def test_a_token_may_come_from_a_file(db, tmp_path):
             urllib.request.urlopen(request, timeout=30)
         missing.value.close()
 
-    assert "writable with the token" in line
+    assert document["writable"] is True
     assert missing.value.code == 404
 
 
-def test_without_the_extra_it_says_what_to_install(db, monkeypatch):
+def test_without_the_extra_it_says_what_to_install(shared_db, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
     for name in [n for n in sys.modules if n.startswith("deltadex.service.api")]:
         monkeypatch.delitem(sys.modules, name)
 
-    result = run(db, "--port", "0")
+    result = run(shared_db, "--port", "0")
 
     assert result.exit_code == 2
     assert "pip install 'deltadex[serve]'" in result.output

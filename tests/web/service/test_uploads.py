@@ -46,16 +46,6 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def db(shared_db):
-    return shared_db
-
-
-@pytest.fixture(scope="module")
-def client(reader):
-    return reader
-
-
 def recipe_of(db):
     from deltadex.store import Catalog
 
@@ -79,15 +69,15 @@ SENT = {
 
 
 @pytest.fixture(scope="module")
-def watched(db, tmp_path_factory):
+def watched(shared_db, tmp_path_factory):
     """What each was told in a process that notes what it opens, and what that was."""
-    base, folders = str(db.parent / "base"), []
+    base, folders = str(shared_db.parent / "base"), []
     for settings, _ in SENT.values():
         folders.append(tmp_path_factory.mktemp("adapter"))
         for name, file in adapter_files(**{"base": base, **settings}).values():
             (folders[-1] / name).write_bytes(file.getvalue())
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, base, json.dumps(recipe_of(db)), *map(str, folders)],
+        [sys.executable, "-c", WATCHED, base, json.dumps(recipe_of(shared_db)), *map(str, folders)],
         capture_output=True,
         text=True,
     )
@@ -102,18 +92,18 @@ def test_nothing_but_the_adapters_own_files_is_opened(watched, sent):
     assert watched[sent] == [status, []]
 
 
-def test_a_method_that_needs_the_base_says_so(client):
+def test_a_method_that_needs_the_base_says_so(reader):
     sent = adapter_files(init_lora_weights="pissa")
 
-    answer = client.post(f"{API}/similar/adapter", files=sent)
+    answer = reader.post(f"{API}/similar/adapter", files=sent)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "needs-base")
     assert "index it on the server" in answer.json()["detail"]
 
 
 @pytest.mark.slow
-def test_the_operator_may_open_the_base(db):
-    with served(db, allow_hub=True) as client:
+def test_the_operator_may_open_the_base(shared_db):
+    with served(shared_db, allow_hub=True) as client:
         answer = client.post(
             f"{API}/similar/adapter", files=adapter_files(init_lora_weights="pissa")
         )
@@ -122,8 +112,8 @@ def test_the_operator_may_open_the_base(db):
 
 
 @pytest.mark.slow
-def test_what_takes_too_long_is_stopped_and_others_go_on(db):
-    with served(db) as client:
+def test_what_takes_too_long_is_stopped_and_others_go_on(shared_db):
+    with served(shared_db) as client:
         uploads = client.service.uploads
         uploads.seconds = 0.001
         bad = client.post(f"{API}/similar/adapter", files=adapter_files())
@@ -137,10 +127,10 @@ def test_what_takes_too_long_is_stopped_and_others_go_on(db):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [end, fill])
-def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(client, monkeypatch, read):
+def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(reader, monkeypatch, read):
     monkeypatch.setattr("deltadex.service.api.work.read_adapter", read)
 
-    answer = client.post(f"{API}/similar/adapter", files=adapter_files())
+    answer = reader.post(f"{API}/similar/adapter", files=adapter_files())
 
     assert (answer.status_code, answer.json()["code"]) == (422, "too-large")
 
@@ -152,18 +142,20 @@ def test_a_matrix_too_large_for_torch_wants_memory_and_is_no_defect():
     assert refusal(raised.value, "model") == ("internal", NO_MEMORY)
 
 
-@pytest.mark.parametrize("prefer", ["respond-async", "wait=0", 'foo; bar, respond-async, wait="0"'])
-@pytest.mark.parametrize("weights", [None, b"no safetensors"])
-def test_a_job_is_answered_as_the_request_would_have_been(client, prefer, weights):
+@pytest.mark.parametrize(
+    ("prefer", "weights"),
+    [("wait=0", None), ('foo; bar, respond-async, wait="0"', b"no safetensors")],
+)
+def test_a_job_is_answered_as_the_request_would_have_been(reader, prefer, weights):
     def send(**headers):
         sent = adapter_files()
         if weights is not None:
             sent["weights"] = ("w", weights)
-        return client.post(f"{API}/similar/adapter", files=sent, headers=headers)
+        return reader.post(f"{API}/similar/adapter", files=sent, headers=headers)
 
     at_once, later = send(), send(prefer=prefer)
     for _ in range(600):
-        polled = client.get(later.headers["location"])
+        polled = reader.get(later.headers["location"])
         if polled.status_code != 202:
             break
 
@@ -173,18 +165,18 @@ def test_a_job_is_answered_as_the_request_would_have_been(client, prefer, weight
     assert at_once.json().get("code") == (None if weights is None else "bad-header")
 
 
-def test_a_bad_config_has_its_code(client):
+def test_a_bad_config_has_its_code(reader):
     sent = adapter_files()
     sent["config"] = ("adapter_config.json", b"[1]")
 
-    answer = client.post(f"{API}/similar/adapter", files=sent)
+    answer = reader.post(f"{API}/similar/adapter", files=sent)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "bad-config")
 
 
-def test_names_of_sent_files_mean_nothing(client):
+def test_names_of_sent_files_mean_nothing(reader):
     sent = adapter_files()
     (_, config), (_, weights) = sent["config"], sent["weights"]
     odd = {"config": ("../../../evil", config), "weights": ("/etc/passwd", weights)}
 
-    assert client.post(f"{API}/similar/adapter", files=odd).status_code == 200
+    assert reader.post(f"{API}/similar/adapter", files=odd).status_code == 200

@@ -4,13 +4,9 @@ import base64
 import hashlib
 
 import pytest
-from services import API, TOKEN, WRITER, served
+from services import API, TOKEN, WRITER, code, served
 
 import deltadex as dx
-
-
-def code(answer):
-    return answer.status_code, answer.json().get("code")
 
 
 @pytest.fixture(scope="module")

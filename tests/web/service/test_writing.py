@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from services import API, TOKEN, WRITER, adapter_files, files, served
+from services import API, TOKEN, WRITER, adapter_files, code, files, served
 
 from deltadex.service.api import ServiceSettings
 
@@ -14,10 +14,6 @@ def client(shared_db, tmp_path_factory):
     db = shutil.copy(shared_db, tmp_path_factory.mktemp("writing") / "c.duckdb")
     with served(db, token=TOKEN) as client:
         yield client
-
-
-def code(answer):
-    return answer.status_code, answer.json().get("code")
 
 
 def fetch(client, id):
@@ -40,9 +36,7 @@ def test_a_service_is_read_only_until_told_otherwise(db):
         assert code(asked) == (403, "read-only")
 
 
-@pytest.mark.parametrize(
-    "header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN]
-)
+@pytest.mark.parametrize("header", [None, "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN])
 def test_writing_needs_the_token(client, header):
     headers = {} if header is None else {"Authorization": header}
 
@@ -78,7 +72,7 @@ def test_an_added_adapter_is_found_and_can_be_removed(client):
     assert client.get(f"{API}/families").json()["families"][0]["models"] == 5
 
 
-@pytest.mark.parametrize("id", ["", "/etc/x", "~x", "a/../b", "..", "a\nb", "x" * 201, " a"])
+@pytest.mark.parametrize("id", ["", "/etc/x", "a/../b", "a\nb", "x" * 201])
 def test_an_id_is_checked(client, id):
     assert code(add(client, model=id)) == (422, "invalid")
 
