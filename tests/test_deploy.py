@@ -1,12 +1,15 @@
 import configparser
 import json
+import os
 import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -20,6 +23,7 @@ from deltadex.store import Catalog
 ROOT = Path(deltadex.__file__).parent
 DEPLOY = ROOT / "deploy"
 TOOLS = Path(sys.executable).parent
+DOCS = ROOT / "docs" / "service.md"
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not run from a checkout")
 
@@ -44,13 +48,19 @@ def _compose(name):
 
 
 def _commands():
-    """Every command line of deltadex in these files, by place."""
+    """Every command line of deltadex in these files and in what documents them, by place."""
     entry = _dockerfile("ENTRYPOINT")
     yield "Dockerfile", entry
     for name in ("compose.yaml", "compose.writable.yaml"):
         yield name, entry + _compose(name)["services"]["deltadex"]["command"]
     for name in ("deltadex.service", "deltadex-writable.conf"):
         yield name, shlex.split(_Unit(name)["Service"]["ExecStart"])
+    for line in "".join(re.findall(r"```\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)).split(
+        "\n"
+    ):
+        found = re.search(r"(?:^|[\s/])deltadex (?:deltadex )?([a-z-]+ .*)", line.split(" #")[0])
+        if found and found[1].split()[0] in main.commands:
+            yield DOCS.name, ["deltadex", *shlex.split(found[1])]
 
 
 @pytest.mark.parametrize(
@@ -174,3 +184,112 @@ def test_the_container_is_healthy_while_it_serves(tmp_path, port):
 
 # The image without an engine: the steps of its first stage, in a folder; then its entry point, as
 # the compose file runs it
+
+USER = 10001
+AS_THE_CONTAINER = (
+    'for open in "$DATA" "$SCRATCH"; do mount --bind "$open" "$open" || exit 1; done; '
+    "mount -o remount,bind,ro / || exit 1; exec setpriv --reuid 10001 --regid 10001 "
+    '--clear-groups --no-new-privs --bounding-set=-all "$@"'
+)
+
+
+def _stage(number):
+    """The variables that a stage of the Dockerfile sets, and its shell lines."""
+    text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    stage = text.split("\nFROM ")[number]
+    variables = dict(re.findall(r"(\w+)=(\S+)", re.search(r"^ENV (.*)$", stage, re.MULTILINE)[1]))
+    return variables, re.findall(r"^RUN (.*)$", stage, re.MULTILINE)
+
+
+def _is_there(address):
+    try:
+        socket.getaddrinfo(urlsplit(address).hostname, 443)
+    except OSError:
+        return False
+    return True
+
+
+def _image_variables(venv, data, scratch):
+    """What the image sets, with folders of this machine, and nothing else."""
+    moved = {"/venv": str(venv), "/data": str(data), "/tmp": str(scratch)}
+    settings = {"TMPDIR": str(scratch)}
+    for name, value in _stage(2)[0].items():
+        placed = re.sub(r"(?<![\w/])(/venv|/data|/tmp)\b", lambda found: moved[found[1]], value)
+        settings[name] = placed.replace("$PATH", os.defpath)
+    return settings
+
+
+def _context(target):
+    """What `COPY . .` finds: the files of the checkout that .dockerignore lets through."""
+    shown = ["git", "ls-files", "-co", "--exclude-standard"]
+    files = subprocess.run(shown, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    kept = {line[1:].rstrip("/") for line in lines if line.startswith("!")}
+    for name in files.splitlines():
+        inside = {name, *map(str, Path(name).parents)}
+        if kept & inside and (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target / name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    os.getuid() != 0 or not (shutil.which("unshare") and shutil.which("setpriv")),
+    reason="needs root, unshare and setpriv",
+)
+def test_the_image_is_built_and_serves_read_only_as_its_user(port):
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        source, data, scratch = (place / name for name in ("source", "data", "scratch"))
+        for made in (source, data, scratch):
+            made.mkdir()
+        _context(source)
+        variables, steps = _stage(1)
+        if not _is_there(variables["PIP_EXTRA_INDEX_URL"]):
+            del variables["PIP_EXTRA_INDEX_URL"]  # pip would try it again for every package
+        # a Python of the system, which another user may run too
+        environment = {**os.environ, **variables}
+        python = place / "bin" / "python"
+        python.parent.mkdir()
+        python.symlink_to("/usr/bin/python3")
+        environment["PATH"] = f"{python.parent}:{os.defpath}"
+        for step in steps:
+            made = subprocess.run(
+                step.replace("/venv", str(place / "venv")),
+                shell=True,
+                cwd=source,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            assert made.returncode == 0, made.stderr[-2000:]
+        with Catalog.open(data / "family.duckdb") as catalog:
+            model = ModelRecord(id="m", base="base")
+            catalog.record(Refused(model=model, code="truncated", reason="", seconds=0.0))
+        for owned in (data, scratch, *data.rglob("*")):
+            os.chown(owned, USER, USER)
+        entry = [word.replace("0.0.0.0", "127.0.0.1").replace("8321", port)
+                 for word in _dockerfile("ENTRYPOINT")]  # fmt: skip
+        allowed = [*_compose("compose.yaml")["services"]["deltadex"]["command"][:-1], "localhost"]
+        check = [word.replace("8321", port) for word in _dockerfile("HEALTHCHECK")]
+        settings = _image_variables(place / "venv", data, scratch)
+
+        with subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", AS_THE_CONTAINER, "sh", *entry, *allowed],
+            env=settings | {"DATA": str(data), "SCRATCH": str(scratch)},
+            cwd=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as service:
+            line = service.stdout.readline()
+            assert "serves" in line, line + service.stdout.read()
+            status = Path(f"/proc/{service.pid}/status").read_text()
+            healthy = subprocess.run([place / "venv" / "bin" / check[0], *check[1:]]).returncode
+            service.terminate()
+            ended = service.wait(30)
+
+        assert re.search(rf"^Uid:\t{USER}\t{USER}", status, re.MULTILINE)
+        assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)
+        assert (healthy, ended) == (0, 0)

@@ -1,7 +1,10 @@
 """Links in a model's folder to files that are no part of it, and what refusals tell of a file."""
 
+import ast
 import json
+import os
 import pickle
+import re
 import struct
 import sys
 import types
@@ -13,6 +16,7 @@ from bounds import result_or_refusal, write
 from factories import make_checkpoint
 from safetensors.torch import save
 
+import deltadex
 from deltadex.errors import DeltadexError, ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.base import Base
@@ -278,3 +282,42 @@ def test_a_labels_file_that_is_none_is_not_quoted(tmp_path, content):
         read_labels(write(tmp_path / "labels.csv", content))
 
     assert not any(told in str(refused.value) for told in (CANARY, str(NUMBER), "0xff"))
+
+
+OPENERS = {"open", "read_bytes", "read_text", "fdopen", "memmap", "safe_open", "LocalFile"}
+
+
+def test_one_module_opens_the_files_of_models():
+    """`family.py` opens files that the user names; `hub/files.py` and `lexicon.py` what deltadex
+    itself wrote."""
+    indexer = Path(deltadex.__file__).parent / "indexer"
+    openers = {
+        path.relative_to(indexer).as_posix()
+        for path in indexer.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id in OPENERS)
+            or (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr in OPENERS
+                and not re.match(r"weights|remote|super|files\(|resources", ast.unparse(node.func))
+                and "importlib" not in ast.unparse(node.func)
+            )
+        )
+    }
+
+    files = {"checkpoint/files.py", "family.py", "hub/files.py", "lexicon.py"}
+    assert openers >= files
+    # they read the package's own tables
+    resources = {"architecture.py", "card.py", "untrusted_text.py"}
+    assert openers - files <= resources
+
+
+def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    write(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.safetensors")), b"")
+
+    with pytest.raises(ModelError, match=r"truncated: caf\\udce9\.safetensors: "):
+        open_local(folder)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from stand_in import plain, until
+from stand_in import MadeUp, plain, served, until
 
 DRAWN = """() => {
   const { map } = deltadex, { gl } = map.renderer;
@@ -276,6 +276,25 @@ def test_keys_alone_walk_the_map(visit, address):
     assert focused == "card-title"
     assert page.locator("#card").is_hidden()
     assert page.evaluate("document.activeElement.id") == "stage"
+
+
+def test_names_are_never_markup(visit):
+    names = ("<img src=x onerror=window.hacked=1>", "</script><b>x</b>", "javascript:alert(1)")
+    hostile = MadeUp(models=12, datasets=("<img src=x onerror=window.hacked=1>", "b"), names=names)
+    with served(hostile) as address:
+        page = visit(address)
+        page.locator("#search").fill("img")
+        page.wait_for_selector("#found [role=option]")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#neighbours tbody tr")
+        page.mouse.move(640, 400)
+        for view in ("models", "clusters", "lineage", "evaluation", "failures"):
+            page.click(f"#views [data-view={view}]")
+            page.wait_for_selector(f"#{view}-body > :not(.notice)")
+
+            assert page.locator("main img, main b > b").count() == 0
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("#failures-body").inner_text().count("onerror") == 3
 
 
 def test_without_webgl_the_map_is_drawn_all_the_same(launch, visit, address):

@@ -17,7 +17,6 @@ def service(tmp_path_factory):
         yield address
 
 
-@pytest.mark.slow
 def test_the_service_answers_what_the_page_asks(visit, service):
     page = visit(service)
     assert page.locator("#counted").inner_text() == "4 fine-tunes of base"
