@@ -32,7 +32,7 @@ from ...indexer import (
 from ...results import JsonRecord, count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates
-from ..lineage.touched import Touched
+from ..lineage.touched import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class AuditedFamily:
     ids: Sequence[str]
     updates: FamilyUpdates
     out_of: Mapping[Slot, int]
-    touched: Touched
+    touched: TouchedTokens
 
     @classmethod
     def read(cls, catalog: Catalog, base: str) -> AuditedFamily:
@@ -115,7 +115,7 @@ class AuditedFamily:
         out_of = {slot: out for slot, (out, _) in shapes.items()}
         updates, members = view.updates(), [rows[id].record for id in view.ids]
         rounding = Updates.of_family(updates).rounding
-        touched = Touched.of_family(catalog, view.base, members, rounding)
+        touched = TouchedTokens.of_family(catalog, view.base, members, rounding)
         return cls(view.base, rows, view.ids, updates, out_of, touched)
 
     @property
@@ -366,7 +366,7 @@ def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class EditSuspect:
     """A model that could hold an edit along one direction; `is_likely` where what it adds to the
     residual stream changed alone, and each matrix by one direction."""
 
@@ -374,7 +374,7 @@ class Suspect:
     is_likely: bool
 
 
-def find_suspects(family: AuditedFamily) -> list[Suspect]:
+def find_suspects(family: AuditedFamily) -> list[EditSuspect]:
     """The models whose ΔW is as long as such an edit in one direction, in `LEAST_MATRICES` or more;
     those first whose writing matrices stand out most from the others.
 
@@ -394,7 +394,7 @@ def find_suspects(family: AuditedFamily) -> list[Suspect]:
     is_likely &= 2 * alone.sum(axis=1) > (changed & writes).sum(axis=1)
     rows = np.flatnonzero(is_long.sum(axis=1) >= LEAST_MATRICES)
     order = np.lexsort((rows, -np.round(written - read, 6)[rows]))
-    return [Suspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
+    return [EditSuspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
 
 
 def find_edits(

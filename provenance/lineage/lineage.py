@@ -20,7 +20,7 @@ from .edges import BASE, Edge, infer_edges
 from .forms import Forms
 from .odds import LEVEL
 from .repeats import COARSER, EQUAL
-from .touched import Touched
+from .touched import TouchedTokens
 
 AHEAD_S = 86_400.0
 """Seconds after now from which a time is in the future, and ignored."""
@@ -49,7 +49,7 @@ def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dic
     times, n_future = read_times([records[id].created_at for id in ids])
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
-    touched = Touched.of_family(catalog, base, members, own.rounding)
+    touched = TouchedTokens.of_family(catalog, base, members, own.rounding)
     forms = Forms.of_family(catalog, base, members, updates, rows, touched)
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges, touched) | {
@@ -130,7 +130,7 @@ def _document(
     ids: Sequence[str],
     members: Sequence[ModelRecord],
     edges: Sequence[Edge],
-    touched: Touched,
+    touched: TouchedTokens,
 ) -> dict[str, Any]:
     names = [*ids, base]
     parents: dict[str, list[str]] = {id: [] for id in ids}
@@ -150,7 +150,7 @@ def _document(
     }
 
 
-def _edge_json(edge: Edge, names: Sequence[str], touched: Touched) -> Mapping[str, Any]:
+def _edge_json(edge: Edge, names: Sequence[str], touched: TouchedTokens) -> Mapping[str, Any]:
     tokens = None if edge.parent == BASE else touched.overlap(edge.child, edge.parent)
 
     def rounded(value: float | None) -> float | None:
