@@ -94,9 +94,8 @@ def fingerprint(folder: Path | None, threads: int, share: float) -> Figures:
     from deltadex.records import Indexed
 
     base = Base(name=BASE, folder=None if folder is None else folder / "base")
-    recipes = [make_recipe("sketch", RANK, (), share=share)]
+    names, recipes = Wanted(names=(BASE,)), [make_recipe("sketch", RANK, (), share=share)]
     parts = base_parts(base, recipes)
-    names = Wanted(names=(BASE,))
     job = IndexJob(
         base=base, wanted=names, recipes=recipes, layout=(), threads=threads, parts=parts
     )
