@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import peft
 import torch
@@ -30,15 +29,6 @@ LLAMA = {
     "num_attention_heads": 2,
     "intermediate_size": 24,
     "pad_token_id": 0,
-}
-T5 = {
-    "vocab_size": 32,
-    "d_model": 16,
-    "d_kv": 8,
-    "d_ff": 24,
-    "num_layers": 2,
-    "num_heads": 2,
-    "decoder_start_token_id": 0,
 }
 GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 
@@ -87,7 +77,6 @@ class MemoryCheckpoint:
 class Merged:
     """What PEFT makes of an adapter, by module, always (out, in)."""
 
-    folder: Path
     base: Mapping[str, torch.Tensor]
     updates: Mapping[str, torch.Tensor]
 
@@ -100,13 +89,11 @@ def _model(kind):
         return transformers.BertForSequenceClassification(config)
     if kind == "gpt2":
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
 
 
 def make_model(kind):
-    """A fresh tiny model with seeded weights: bert, gpt2, llama, t5."""
+    """A fresh tiny model with seeded weights: bert, gpt2, llama."""
     return copy.deepcopy(_model(kind))
 
 
@@ -133,7 +120,7 @@ def make_adapter(
             save_file({n: t.to(dtype) for n, t in load_file(path).items()}, path)
         merged = matrices(tuned.merge_and_unload())
     updates = {name: merged[name] - weight for name, weight in base.items()}
-    return Merged(folder, base, {n: u for n, u in updates.items() if bool(u.any())})
+    return Merged(base, {n: u for n, u in updates.items() if bool(u.any())})
 
 
 def randomise(tuned, dtype=torch.float32):

@@ -22,15 +22,11 @@ def pair(a, b):
     ("a", "b"),
     [
         (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
-        (f"{PEFT}{PATH}.lora_A.default.weight", f"{PEFT}{PATH}.lora_B.default.weight"),
         (f"{PEFT}{PATH}.lora_A.my-run_2.weight", f"{PEFT}{PATH}.lora_B.my-run_2.weight"),
-        (f"{PEFT}{PATH}.lora_A", f"{PEFT}{PATH}.lora_B"),
         (f"{PEFT}{PATH}.lora_A.default", f"{PEFT}{PATH}.lora_B.default"),
-        (f"{PATH}.lora_A.weight", f"{PATH}.lora_B.weight"),
         (f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight"),
         (f"{PEFT}{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PEFT}{PATH}.lora_B.weight"),
         (f"module.{PEFT}{PATH}.lora_A.weight", f"module.{PEFT}{PATH}.lora_B.weight"),
-        (f"_orig_mod.{PEFT}{PATH}.lora_A.weight", f"_orig_mod.{PEFT}{PATH}.lora_B.weight"),
         (f"{PEFT}{FSDP}.lora_A.weight", f"{PEFT}{FSDP}.lora_B.weight"),
         (f"{PEFT}{PATH}.base_layer.lora_A.weight", f"{PEFT}{PATH}.base_layer.lora_B.weight"),
     ],
@@ -41,13 +37,6 @@ def test_every_spelling_is_the_same_module(a, b):
     assert adapter.modules == {PATH: (5, 4)}
     assert adapter.tensors_of(PATH) == (a, b)
     assert dense(adapter.delta(PATH, None)).tolist() == [[2.0] * 4] * 5
-
-
-@pytest.mark.parametrize("head", ["classifier", "score", "lm_head"])
-def test_lora_on_a_head_is_a_module_like_any(head):
-    tensors = pair(f"{PEFT}{head}.lora_A.weight", f"{PEFT}{head}.lora_B.weight")
-
-    assert read_adapter(MemoryCheckpoint(tensors), None).modules == {head: (5, 4)}
 
 
 @pytest.mark.parametrize("config", [None, {"lora_alpha": 16}])
@@ -61,10 +50,9 @@ def test_kohyas_own_alpha_wins(config):
     assert not any("scale 1" in note for note in adapter.notes)
 
 
-@pytest.mark.parametrize("value", [torch.ones(2), torch.ones(2, 2)])
-def test_an_alpha_of_several_values_is_refused(value):
+def test_an_alpha_of_several_values_is_refused():
     tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
-    tensors[f"{PATH}.alpha"] = value
+    tensors[f"{PATH}.alpha"] = torch.ones(2)
 
     with pytest.raises(ModelError, match=r"^shape-mismatch: .*alpha"):
         read_adapter(MemoryCheckpoint(tensors), None)
@@ -77,14 +65,11 @@ def test_an_alpha_of_several_values_is_refused(value):
         ("lycoris_layers_0_q_proj.hada_w1_a",),
         (f"{PEFT}{PATH}.lora_A.one.weight", f"{PEFT}{PATH}.lora_A.two.weight"),
         (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.base_layer.lora_A.weight"),
-        (f"{PEFT}layers.0.mlp.experts.lora_A.weight",),
         (f"{PEFT}layers.0.mlp.experts.base_layer.lora_A.weight",),
         (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_diag"),
         (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lokr_w1"),
         (f"{PEFT}{PATH}.unilora_theta",),
-        (f"{PEFT}{PATH}.poly_lora_A",),
         ("base_model.vblora_vector_bank",),
-        ("prompt_embeddings",),
         ("something.else",),
         (f"{PEFT}{PATH}.lora_a",),
     ],
@@ -105,19 +90,11 @@ def test_a_saved_module_counts_whatever_else_is_stored_of_it():
     assert torch.equal(dense(adapter.delta(PATH, torch.ones(5, 4))), torch.full((5, 4), 2.0))
 
 
-def test_a_file_without_tensors_has_no_weights():
-    with pytest.raises(ModelError, match=r"^no-weights: "):
-        read_adapter(MemoryCheckpoint({}), {"peft_type": "LORA"})
-
-
 @pytest.mark.parametrize(
     ("extra", "note"),
     [
         ({f"{PEFT}{PATH}.bias": torch.ones(5)}, "biases (1)"),
-        ({f"{PEFT}{PATH}.lora_B.bias": torch.ones(5)}, "biases (1)"),
-        ({f"{PEFT}{PATH}.base_layer.bias": torch.ones(5)}, "biases (1)"),
         ({f"{PEFT}embed.lora_embedding_A": torch.ones(2, 9)}, "embeddings (1)"),
-        ({f"{PEFT}embed.lora_embedding_B.default": torch.ones(4, 2)}, "embeddings (1)"),
         ({f"{PEFT}embed.token_adapter.trainable_tokens_delta": torch.ones(3, 4)}, "embeddings (1)"),
         ({f"{PEFT}score.original_module.weight": torch.ones(3, 4)}, "copies"),
         ({f"{PEFT}gate.alpha": torch.ones(1)}, "unknown use (1)"),

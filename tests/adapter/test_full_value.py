@@ -20,7 +20,6 @@ LORA = {"h.0.q.lora_A.weight": torch.ones(1, 4), "h.0.q.lora_B.weight": torch.on
     ("kind", "target", "saved"),
     [
         ("bert", "query", "intermediate.dense"),
-        ("gpt2", "c_attn", "mlp.c_fc"),
         ("gpt2", "c_attn", "attn.c_proj"),
     ],
 )
@@ -58,7 +57,6 @@ def test_every_spelling_of_a_saved_module_is_the_same_module(name):
     ("leftover", "dtype"),
     [
         ("h.0.q.base_layer.weight", torch.float32),
-        ("h.0.q.original_module.weight", torch.float32),
         ("h.0.k.weight", torch.uint8),
     ],
 )
@@ -101,7 +99,7 @@ LAYER = "base_model.model.bert.encoder.layer.0.attention.self.query"
 
 
 def adapted(folder):
-    """An adapter with LoRA on a head that is also saved whole: its file, and each layer's ΔW.
+    """Save an adapter with LoRA on a head that is also saved whole: each layer's ΔW.
 
     PEFT before 0.12 made LoRA of the head first, then a copy of that to be saved. It stored each
     factor under the copy's name, the original's, and the module's own; today's PEFT refuses to
@@ -117,22 +115,15 @@ def adapted(folder):
                 stored[name.replace(HEAD, f"{HEAD}.{copy}")] = factor.clone()
     stored[f"{HEAD}.weight"] = torch.randn(3, 16)
     save_file(stored, path)
-    return stored, {name: u for name, u in merged.updates.items() if "layer" in name}
-
-
-def layers_of(adapter):
-    return {module for module in adapter.modules if "layer" in module}
+    return {name: u for name, u in merged.updates.items() if "layer" in name}
 
 
 def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path):
-    stored, updates = adapted(tmp_path)
-    assert {f"{HEAD}.{middle}lora_A.weight" for middle in
-            ("", "modules_to_save.", "original_module.")} <= stored.keys()  # fmt: skip
-
+    updates = adapted(tmp_path)
     adapter = read_folder(tmp_path)
 
     assert len(updates) == 2
-    assert layers_of(adapter) == updates.keys()
+    assert {module for module in adapter.modules if "layer" in module} == updates.keys()
     for module, expected in updates.items():
         assert torch.allclose(dense(adapter.delta(module, None)), expected, atol=1e-5)
     assert adapter.outside == ("classifier",)
@@ -159,9 +150,7 @@ def tensors(*names, shape=(2, 2)):
 PAIR = tensors(f"{LAYER}.lora_A.weight", f"{LAYER}.lora_B.weight")
 ODD_HEADS = {
     "half": tensors(f"{HEAD}.lora_A.weight"),
-    "two adapters": tensors(f"{HEAD}.lora_A.one.weight", f"{HEAD}.lora_A.two.weight"),
     "two factors": tensors(f"{HEAD}.lora_A.weight", f"{HEAD}.base_layer.lora_A.weight"),
-    "a variant": tensors(f"{HEAD}.lora_A.weight", f"{HEAD}.lora_diag"),
     "another method": tensors(f"{HEAD}.lokr_w1", f"{HEAD}.lokr_w2"),
     "shapes": tensors(f"{HEAD}.lora_A.weight") | tensors(f"{HEAD}.lora_B.weight", shape=(3, 5)),
     "a type": {f"{HEAD}.lora_{f}.weight": torch.ones(2, 2, dtype=torch.uint8) for f in "AB"},
@@ -178,23 +167,6 @@ def test_a_head_that_is_not_in_order_is_left_out(odd):
     assert len(adapter.outside) == 1
 
 
-@pytest.mark.parametrize("odd", sorted(set(ODD_HEADS) - {"another method"}))
-def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd):
-    moved = {LAYER + name[name.index(".", len("base_model.model.b")) :]: tensor
-             for name, tensor in ODD_HEADS[odd].items() if name.startswith(HEAD)}  # fmt: skip
-    if not moved:
-        return
-
-    with pytest.raises(ModelError):
-        read_adapter(MemoryCheckpoint(moved), {"lora_alpha": 2})
-
-
-def index(folder):
-    with Catalog.open(folder / "c.duckdb") as catalog:
-        index_family(catalog, IndexOptions(base="bert-base", source=folder / "models"))
-        return {row.id: (row.code, row.reason) for row in catalog.models()}
-
-
 def test_with_no_layer_matrix_left_there_is_no_update(tmp_path):
     config = {"peft_type": "LORA", "lora_alpha": 2, "base_model_name_or_path": "bert-base"}
     for odd, stored in ODD_HEADS.items():
@@ -202,12 +174,10 @@ def test_with_no_layer_matrix_left_there_is_no_update(tmp_path):
         folder.mkdir(parents=True)
         save_file(stored, folder / "adapter_model.safetensors")
         (folder / "adapter_config.json").write_text(json.dumps(config))
-    adapted(tmp_path / "models" / "with layers")
-    stated = tmp_path / "models" / "with layers" / "adapter_config.json"
-    stated.write_text(json.dumps(json.loads(stated.read_text()) | config | {"lora_alpha": 4}))
 
-    codes = index(tmp_path)
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        index_family(catalog, IndexOptions(base="bert-base", source=tmp_path / "models"))
+        codes = {row.id: (row.code, row.reason) for row in catalog.models()}
 
-    assert codes.pop("with layers")[0] is None
     assert {code for code, _ in codes.values()} == {"no-layer-update"}
     assert codes["half"][1] == "it changes only 'classifier'"

@@ -5,24 +5,16 @@ import json
 import peft
 import pytest
 import torch
-from peft_adapters import (
-    MemoryCheckpoint,
-    assert_same_updates,
-    dense,
-    make_adapter,
-    make_model,
-    read_folder,
-)
+from peft_adapters import MemoryCheckpoint, assert_same_updates, dense, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.delta import LowRankDelta
 
 TARGETS = {
     "bert": ["query", "value", "output.dense"],
     "gpt2": ["c_attn", "c_proj"],
     "llama": ["q_proj", "down_proj"],
-    "t5": ["q", "wo"],
 }
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
 
@@ -46,6 +38,7 @@ def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(kind, flag,
 
     assert adapter.method == "lora"
     assert adapter.needs_base == frozenset()
+    assert isinstance(adapter.delta(next(iter(adapter.modules)), None), LowRankDelta)
     assert_same_updates(adapter, merged)
 
 
@@ -57,14 +50,10 @@ def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(kind, flag,
         ({"alpha_pattern": {r"layer\.1\..*query": 40, "query": 2}}, "lora"),
         ({"alpha_pattern": {"uery": 40, "ue.*": 7, "bert.*query": 0.5}}, "lora"),
         ({"rank_pattern": {"query": 5}, "use_rslora": True}, "rslora"),
-        ({"init_lora_weights": "gaussian"}, "lora"),
         ({"init_lora_weights": "orthogonal", "r": 4}, "lora"),
-        ({"use_dora": True}, "dora"),
         ({"use_dora": True, "use_rslora": True}, "dora"),
         ({"lora_bias": True}, "lora"),
-        ({"bias": "all"}, "lora"),
         ({"bias": "lora_only"}, "lora"),
-        ({"lora_alpha": 2.5}, "lora"),
     ],
 )
 def test_each_lora_setting_equals_the_merged_weights(settings, method, tmp_path):
@@ -96,27 +85,6 @@ def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(start, dora, tmp_path
     assert_same_updates(adapter, merged, tolerance=2e-5)
 
 
-def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path):
-    settings = lora("llama", init_lora_weights="pissa")
-    start, converted = tmp_path / "start", tmp_path / "converted"
-    untrained = peft.get_peft_model(make_model("llama"), settings)
-    untrained.peft_config["default"].init_lora_weights = True
-    untrained.save_pretrained(str(start))
-
-    def convert(tuned):
-        tuned.save_pretrained(str(converted), path_initial_model_for_weight_conversion=str(start))
-        tuned.set_adapter("default")
-
-    settings = lora("llama", init_lora_weights="pissa")
-    merged = make_adapter("llama", settings, tmp_path / "unconverted", prepare=convert)
-    adapter = read_folder(converted)
-
-    assert adapter.method == "lora"
-    assert adapter.needs_base == frozenset()
-    assert adapter.delta("model.layers.0.self_attn.q_proj", None).left.shape == (16, 6)
-    assert_same_updates(adapter, merged, tolerance=2e-5)
-
-
 @pytest.mark.parametrize(
     ("stored", "name"),
     [
@@ -131,17 +99,13 @@ def test_stored_types_and_a_bin_file_are_read_into_float32(stored, name, tmp_pat
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-def adalora(kind, **settings):
-    return peft.AdaLoraConfig(
-        target_modules=TARGETS[kind],
-        **{"init_r": 6, "target_r": 3, "lora_alpha": 5, "total_step": 9, **settings},
-    )
+def adalora(kind):
+    settings = {"init_r": 6, "target_r": 3, "lora_alpha": 5, "total_step": 9}
+    return peft.AdaLoraConfig(target_modules=TARGETS[kind], **settings)
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-@pytest.mark.parametrize("alpha", [5, 0])
-def test_adalora_equals_the_merged_weights(kind, alpha, tmp_path):
-    merged = make_adapter(kind, adalora(kind, lora_alpha=alpha), tmp_path)
+def test_adalora_equals_the_merged_weights(tmp_path):
+    merged = make_adapter("gpt2", adalora("gpt2"), tmp_path)
 
     adapter = read_folder(tmp_path)
 
@@ -177,20 +141,10 @@ def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated, tmp_path):
         torch.testing.assert_close(updates[module], expected, rtol=1e-4, atol=1e-5)
     pruned = adapter.delta("bert.encoder.layer.0.attention.self.query", None)
     assert pruned.norm == 0.0
+    assert not any("says r" in note for note in adapter.notes)
 
 
-def test_lora_stays_low_rank_and_a_part_of_w_is_replaced_only_as_the_config_says():
-    tensors = factors(rank=2)
-    config = {"peft_type": "LORA", "lora_alpha": 2, "init_lora_weights": True}
-
-    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
-
-    assert isinstance(delta, LowRankDelta)
-    assert (delta.left.shape, delta.right.shape) == ((5, 2), (2, 4))
-    torch.testing.assert_close(dense(delta), tensors[B] @ tensors[A])
-
-
-def test_a_dead_row_of_w_does_not_make_dora_infinite():
+def test_dora_needs_its_base_and_a_dead_row_of_that_does_not_make_it_infinite():
     tensors = factors()
     tensors[B][1] = 0.0
     weight = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -200,9 +154,12 @@ def test_a_dead_row_of_w_does_not_make_dora_infinite():
     adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1, "use_dora": True})
     delta = adapter.delta("h.0.q", weight)
 
-    assert isinstance(delta, DenseDelta)
     assert delta.matrix[1].tolist() == [0.0] * 4
     assert bool(torch.isfinite(delta.matrix).all())
+    with pytest.raises(ModelError, match=r"^needs-base: "):
+        adapter.delta("h.0.q", None)
+    with pytest.raises(ModelError, match=r"^shape-mismatch: "):
+        adapter.delta("h.0.q", torch.ones(3, 3))
 
 
 E_VECTOR = A.replace("lora_A.weight", "lora_E")
@@ -212,7 +169,6 @@ MAGNITUDES = A.replace("A.weight", "magnitude_vector")
 @pytest.mark.parametrize(
     ("change", "config", "said"),
     [
-        ({A: None}, {}, r"missing-tensor: .*h\.0\.q.*no lora_A"),
         ({B: None}, {}, r"missing-tensor: .*h\.0\.q.*no lora_B"),
         ({B: torch.ones(5, 3)}, {}, "shape-mismatch: "),
         ({A: torch.ones(8)}, {}, "shape-mismatch: "),
@@ -233,39 +189,13 @@ def test_missing_and_misshapen_factors_are_refused_from_their_headers(change, co
     assert checkpoint.reads == []
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_value_that_is_not_finite_names_its_tensor(bad):
+def test_a_value_that_is_not_finite_names_its_tensor():
     tensors = factors()
-    tensors[B][0, 0] = bad
+    tensors[B][0, 0] = float("nan")
     adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
 
     with pytest.raises(ModelError, match=r"^non-finite: .*lora_B\.weight"):
         adapter.delta("h.0.q", None)
-
-
-def test_a_delta_reads_only_its_own_tensors():
-    other = {name.replace("h.0", "h.1"): tensor for name, tensor in factors().items()}
-    checkpoint = MemoryCheckpoint({**factors(), **other})
-    adapter = read_adapter(checkpoint, {"lora_alpha": 1})
-
-    adapter.delta("h.1.q", None)
-
-    assert sorted(checkpoint.reads) == sorted(other)
-    assert sorted(adapter.tensors_of("h.1.q")) == sorted(other)
-
-
-def test_dora_without_the_base_says_so(tmp_path):
-    make_adapter("bert", lora(use_dora=True), tmp_path)
-    adapter = read_folder(tmp_path)
-    module = next(iter(adapter.modules))
-
-    with pytest.raises(ModelError) as without:
-        adapter.delta(module, None)
-    with pytest.raises(ModelError) as misfit:
-        adapter.delta(module, torch.ones(3, 3))
-
-    assert without.value.code == "needs-base"
-    assert misfit.value.code == "shape-mismatch"
 
 
 @pytest.mark.parametrize("mask", [(True, False, True), (True, True, True), (False, True, False)])
