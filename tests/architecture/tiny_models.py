@@ -59,12 +59,9 @@ VISION_TOWER = {**LAYERS, "image_size": 16, "patch_size": 8}
 TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
 
 CONFIGS = {
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "mpnet"), SIZE),
-    **dict.fromkeys(("gpt_neox", "camembert", "xlm-roberta-xl", "layoutlm"), SIZE),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text"), GROUPED),
-    **dict.fromkeys(("phi", "phi3", "olmo2", "stablelm", "starcoder2", "ministral"), GROUPED),
-    **dict.fromkeys(("gemma", "smollm3", "granite", "cohere"), GROUPED),
-    **dict.fromkeys(("bart", "mbart", "marian", "pegasus"), BART),
+    **dict.fromkeys(("bert", "roberta", "mpnet", "gpt_neox"), SIZE),
+    **dict.fromkeys(("llama", "qwen3", "gemma2", "phi", "phi3", "starcoder2"), GROUPED),
+    "bart": BART,
     **dict.fromkeys(("vit", "deit", "dinov2"), VISION_TOWER),
     **dict.fromkeys(("deberta", "deberta-v2"), DEBERTA),
     **dict.fromkeys(("clip", "siglip"), TOWERS),
@@ -78,7 +75,6 @@ CONFIGS = {
         "hidden_dim": 48,
         "max_position_embeddings": 64,
     },
-    "electra": {**SIZE, "embedding_size": 32},
     "albert": {**SIZE, "embedding_size": 16},
     "modernbert": {**SIZE, "cls_token_id": 1, "sep_token_id": 2},
     "gpt2": GPT2,
@@ -138,7 +134,6 @@ CONFIGS = {
         "first_k_dense_replace": 1,
     },
     "mamba": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-    "olmoe": {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1},
     "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 16},
     "xglm": {
         "vocab_size": 64,
@@ -150,8 +145,6 @@ CONFIGS = {
     },
     "gpt_bigcode": {**GPT2, "multi_query": True},
     "gpt_bigcode:mha": {**GPT2, "multi_query": False},
-    "convbert": {**SIZE, "embedding_size": 32, "head_ratio": 2},
-    "esm": {**SIZE, "mask_token_id": 3, "position_embedding_type": "rotary"},
 }
 """Keyed by model type; `type:form` where one type has several layouts."""
 
@@ -189,9 +182,7 @@ def saved(variant):
     """One variant's base class, built and saved once in a session."""
     model = build(variant)
     with TemporaryDirectory() as folder:
-        save = model.save_pretrained
-        assert callable(save)
-        save(folder)
+        model.save_pretrained(folder)
         tensors = load_file(Path(folder) / "model.safetensors")
         config = json.loads((Path(folder) / "config.json").read_text())
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
