@@ -6,22 +6,22 @@ import copy
 import json
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 
 import peft
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from memory_bytes import MemoryBytes
+from safetensors.torch import load_file, save, save_file
 from transformers.pytorch_utils import Conv1D
 
+import deltadex as dx
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
-from deltadex.indexer.checkpoint.files import DTYPES
+from deltadex.indexer.checkpoint import open_adapter_weights
+from deltadex.indexer.checkpoint.files import SafetensorsFile
 from deltadex.indexer.delta import DenseDelta
 
-SPELLINGS = {dtype: spelling for spelling, dtype in DTYPES.items()}
 LLAMA = {
     "vocab_size": 32,
     "hidden_size": 16,
@@ -33,44 +33,10 @@ LLAMA = {
 GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 
 
-class MemoryCheckpoint:
-    """A checkpoint over a dict."""
-
-    def __init__(self, tensors):
-        self._tensors = dict(tensors)
-        self.bytes_total = self.bytes_read = 0
-        self.reads: list[str] = []
-        self.tensors: Mapping[str, TensorRef] = {
-            name: TensorRef(
-                name=name,
-                dtype=SPELLINGS[tensor.dtype],
-                shape=tuple(tensor.shape),
-                file="adapter_model.safetensors",
-                start=0,
-                stop=0,
-            )
-            for name, tensor in tensors.items()
-        }
-
-    def read(self, name):
-        self.reads.append(name)
-        return self._tensors[name]
-
-    concurrent = False
-
-    def view(self, name):
-        return nullcontext(self.read(name))
-
-    def stream_rows(self, blocks):
-        return ((b, self.read(b.tensor)[b.start : b.stop]) for b in blocks)
-
-    def stream(self, names):
-        return ((name, self.read(name)) for name in names)
-
-    def verify(self):
-        return None
-
-    def close(self): ...
+def in_memory(tensors):
+    """A safetensors file of these tensors that is in memory."""
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return SafetensorsFile(MemoryBytes(data, "adapter_model.safetensors"))
 
 
 @dataclass(frozen=True)
@@ -173,3 +139,14 @@ def assert_same_updates(adapter, merged, tolerance=1e-5):
         assert got.shape == expected.shape
         error = torch.linalg.norm(got - expected) / torch.linalg.norm(expected)
         assert error <= tolerance, f"{module}: {error:.2e}"
+
+
+def indexed_norms(folder, *ids, base="base"):
+    """The norms by slot of models of `folder`, all indexed on its base, without those of zero."""
+    with dx.open(folder / "c.duckdb") as db:
+        report = db.index(str(folder / base), folder / "models").to_json()
+        slots = [db.show(id).to_json()["slots"] for id in ids]
+    assert report["failed"] == [] == report["skipped_models"]
+    return [
+        {slot["slot"]: slot["fro_norm"] for slot in found if slot["fro_norm"]} for found in slots
+    ]

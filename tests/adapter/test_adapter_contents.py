@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft_adapters import MemoryCheckpoint, dense
+from peft_adapters import dense, in_memory
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, is_wrapped, read_adapter
@@ -32,7 +32,7 @@ def pair(a, b):
     ],
 )
 def test_every_spelling_is_the_same_module(a, b):
-    adapter = read_adapter(MemoryCheckpoint(pair(a, b)), {"lora_alpha": 2})
+    adapter = read_adapter(in_memory(pair(a, b)), {"lora_alpha": 2})
 
     assert adapter.modules == {PATH: (5, 4)}
     assert adapter.tensors_of(PATH) == (a, b)
@@ -44,7 +44,7 @@ def test_kohyas_own_alpha_wins(config):
     tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
     tensors[f"{PATH}.alpha"] = torch.tensor(1.0)
 
-    adapter = read_adapter(MemoryCheckpoint(tensors), config)
+    adapter = read_adapter(in_memory(tensors), config)
 
     assert dense(adapter.delta(PATH, None))[0, 0] == 1.0
     assert not any("scale 1" in note for note in adapter.notes)
@@ -55,7 +55,7 @@ def test_an_alpha_of_several_values_is_refused():
     tensors[f"{PATH}.alpha"] = torch.ones(2)
 
     with pytest.raises(ModelError, match=r"^shape-mismatch: .*alpha"):
-        read_adapter(MemoryCheckpoint(tensors), None)
+        read_adapter(in_memory(tensors), None)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_names_without_a_certain_meaning_are_refused(names):
     tensors = {name: torch.ones(2, 2) for name in names}
 
     with pytest.raises(ModelError, match=r"^unsupported-adapter: "):
-        read_adapter(MemoryCheckpoint(tensors), None)
+        read_adapter(in_memory(tensors), None)
 
 
 def test_a_saved_module_counts_whatever_else_is_stored_of_it():
     saved, plain = f"{PEFT}{PATH}.modules_to_save.default.weight", f"{PEFT}{PATH}.weight"
     tensors = {saved: torch.full((5, 4), 3.0), plain: torch.ones(5, 4)}
 
-    adapter = read_adapter(MemoryCheckpoint(tensors), {"peft_type": "LORA", "r": 2})
+    adapter = read_adapter(in_memory(tensors), {"peft_type": "LORA", "r": 2})
 
     assert torch.equal(dense(adapter.delta(PATH, torch.ones(5, 4))), torch.full((5, 4), 2.0))
 
@@ -109,7 +109,7 @@ def test_a_saved_module_counts_whatever_else_is_stored_of_it():
 def test_what_is_no_layer_matrix_is_set_aside_with_a_note(extra, note):
     tensors = pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight") | extra
 
-    adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 2})
+    adapter = read_adapter(in_memory(tensors), {"lora_alpha": 2})
 
     assert adapter.modules == {PATH: (5, 4)}
     assert adapter.full_values == {}
@@ -132,7 +132,7 @@ DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.uint8])
 def outcome(tensors, config):
     """`read` if every delta has the shape that was announced; else the reason's code."""
     try:
-        adapter = read_adapter(MemoryCheckpoint(tensors), config)
+        adapter = read_adapter(in_memory(tensors), config)
         for module, (out, width) in adapter.modules.items():
             base = torch.ones(out or 2, width or 2)
             delta = adapter.delta(module, base if module in adapter.needs_base else None)

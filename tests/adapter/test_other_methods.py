@@ -3,7 +3,7 @@
 import peft
 import pytest
 import torch
-from peft_adapters import MemoryCheckpoint, assert_same_updates, dense, make_adapter, read_folder
+from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
@@ -68,7 +68,7 @@ def test_a_loha_that_does_not_fit_together_is_refused(drop, change, code):
     tensors.pop(drop, None)
 
     with pytest.raises(ModelError, match=f"^{code}: "):
-        read_adapter(MemoryCheckpoint(tensors), {"alpha": 1})
+        read_adapter(in_memory(tensors), {"alpha": 1})
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_half_a_lokr_and_a_whole_one_with_rank_zero_are_refused(other, config, s
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), f"h.0.q.{other}": torch.ones(4, 5)}
 
     with pytest.raises(ModelError, match=f"^{said}"):
-        read_adapter(MemoryCheckpoint(tensors), config)
+        read_adapter(in_memory(tensors), config)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_half_a_lokr_and_a_whole_one_with_rank_zero_are_refused(other, config, s
 def test_a_whole_lokr_takes_its_rank_from_the_config(config, scale):
     tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.full((4, 5), 2.0)}
 
-    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
+    delta = read_adapter(in_memory(tensors), config).delta("h.0.q", None)
 
     assert dense(delta).tolist() == torch.full((8, 15), 2.0 * scale).tolist()
 
@@ -104,7 +104,7 @@ def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes():
         sides = [torch.ones(1, 1).expand(side) for side in (shape, second)]  # takes no memory
         names = (f"{LAYER}.lokr_w1", f"{LAYER}.lokr_w2")
         tensors = dict(zip(names, sides, strict=True))
-        return read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1}).modules
+        return read_adapter(in_memory(tensors), {"alpha": 1, "r": 1}).modules
 
     assert modules(0) == {LAYER: (shape[0] ** 2, shape[1] ** 2)}
     with pytest.raises(ModelError, match=r"^shape-mismatch: .*more than 1073741824 elements"):
@@ -114,8 +114,8 @@ def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes():
 def test_lycoris_own_alpha_counts_where_the_config_has_none():
     tensors = {**loha(2), "h.0.q.alpha": torch.tensor(8.0)}
 
-    own = read_adapter(MemoryCheckpoint(tensors), None)
-    stated = read_adapter(MemoryCheckpoint(tensors), {"alpha": 2})
+    own = read_adapter(in_memory(tensors), None)
+    stated = read_adapter(in_memory(tensors), {"alpha": 2})
 
     torch.testing.assert_close(
         dense(own.delta("h.0.q", None)), 4 * dense(stated.delta("h.0.q", None))
@@ -177,11 +177,11 @@ def vera(*, shared_rank=3, out=5):
 )
 def test_vectors_that_do_not_fit_are_refused(tensors):
     with pytest.raises(ModelError, match=r"^shape-mismatch: "):
-        read_adapter(MemoryCheckpoint(tensors), None)
+        read_adapter(in_memory(tensors), None)
 
 
 def test_vera_narrower_than_the_base_is_refused():
-    adapter = read_adapter(MemoryCheckpoint(vera()), None)
+    adapter = read_adapter(in_memory(vera()), None)
 
     with pytest.raises(ModelError, match=r"^shape-mismatch: "):
         adapter.delta("h.0.q", torch.ones(5, 6))

@@ -4,15 +4,15 @@ import peft
 import pytest
 import torch
 from peft_adapters import (
-    MemoryCheckpoint,
     assert_same_updates,
+    in_memory,
+    indexed_norms,
     make_adapter,
     make_model,
     read_folder,
 )
 from safetensors.torch import load_file
 
-import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter_config import REFUSED, SUPPORTED
@@ -121,13 +121,9 @@ def test_an_adapter_of_such_a_method_is_indexed_as_its_merged_copy(case, tmp_pat
     tuned.save_pretrained(tmp_path / "models" / "adapter")
     tuned.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
 
-    with dx.open(tmp_path / "c.duckdb") as db:
-        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
-        norms = [db.show(id).to_json()["slots"] for id in ("adapter", "merged")]
+    adapter, merged = indexed_norms(tmp_path, "adapter", "merged")
 
-    assert report["failed"] == []
-    theirs = [slot["fro_norm"] for slot in norms[1] if slot["fro_norm"]]
-    assert [slot["fro_norm"] for slot in norms[0]] == pytest.approx(theirs, rel=1e-4)
+    assert adapter == pytest.approx(merged, rel=1e-4)
 
 
 def test_the_list_of_peft_is_computed_or_refused_and_nothing_of_it_is_neither():
@@ -144,7 +140,7 @@ def test_bone_is_what_miss_was_called(tmp_path):
     former = {name.replace("miss_block", "bone_block"): t for name, t in tensors.items()}
     config = {"peft_type": "BONE", "init_weights": True}
 
-    adapter, current = read_adapter(MemoryCheckpoint(former), config), read_folder(tmp_path)
+    adapter, current = read_adapter(in_memory(former), config), read_folder(tmp_path)
 
     assert adapter.method == "bone"
     for module in adapter.modules:
@@ -169,7 +165,7 @@ def test_bone_is_what_miss_was_called(tmp_path):
 def test_settings_that_a_formula_cannot_do_without_or_does_not_know_are_named(
     case, change, code, tmp_path
 ):
-    checkpoint = MemoryCheckpoint(stored(case, tmp_path))
+    checkpoint = in_memory(stored(case, tmp_path))
     adapter = read_adapter(checkpoint, config_of(case).to_dict() | change)
     module = next(iter(adapter.modules))
 
@@ -183,4 +179,4 @@ def test_a_method_without_what_its_modules_share_is_refused(case, tmp_path):
     own = {n: t for n, t in stored(case, tmp_path).items() if not n.endswith(shared)}
 
     with pytest.raises(ModelError, match="which all modules share"):
-        read_adapter(MemoryCheckpoint(own), config_of(case).to_dict())
+        read_adapter(in_memory(own), config_of(case).to_dict())

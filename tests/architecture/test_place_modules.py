@@ -8,7 +8,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place, place_modules, require_known_slots
 
 VARIANTS = sorted(CONFIGS)
-RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "deepseek_v3", "vit", "deit", "dinov2"]
+RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3", "vit", "deit", "dinov2"]
 """Types whose names in memory differ from those on disk since transformers 5."""
 
 

@@ -1,10 +1,6 @@
 """What placing refuses, what it reports, and what it passes over."""
 
-from collections import defaultdict
-
-import gguf
 import pytest
-from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place
@@ -97,59 +93,3 @@ def test_two_names_for_one_slot_are_refused():
 
     with pytest.raises(ModelError, match=r"^unknown-architecture: .*all fill encoder\.1\.q: "):
         place(shapes, None)
-
-
-T = gguf.MODEL_TENSOR
-ROLES = {
-    T.ATTN_Q_A: "q",
-    T.ATTN_Q_B: "q",
-    T.ATTN_KV_A_MQA: "k",
-    T.ATTN_KV_B: "k v",
-    T.ATTN_QKV: "q k v",
-    **{
-        T[f"{where}ATTN_{part}"]: f"{'cross_' if 'CROSS' in where else ''}{role}"
-        for where in ("", "ENC_", "DEC_", "DEC_CROSS_")
-        for part, role in {"Q": "q", "K": "k", "V": "v", "OUT": "o"}.items()
-    },
-    **{
-        T[name.format(role.upper())]: role
-        for name in ("FFN_{}", "FFN_{}_SHEXP", "FFN_{}_EXP", "ENC_FFN_{}", "DEC_FFN_{}")
-        for role in ("up", "gate", "down")
-    },
-}
-PREFIXES = ("", "model.", "transformer.", "bert.", "gpt_neox.")
-
-
-def gguf_roles(monkeypatch):
-    """Every role that gguf gives a name in any architecture."""
-    shared = dict(gguf.TensorNameMap.block_mappings_cfg)  # each map of an architecture changes it
-    monkeypatch.setattr(gguf.TensorNameMap, "block_mappings_cfg", shared)
-    roles = defaultdict(set)
-    for arch in gguf.MODEL_ARCH:
-        for name, (tensor, _) in gguf.get_tensor_name_map(arch, 2).mapping.items():
-            if tensor in ROLES:
-                roles[name].add(ROLES[tensor])
-    return roles
-
-
-def test_roles_agree_with_gguf_wherever_both_know_a_name(monkeypatch):
-    """Gguf files a fused gate and up under up; more than half of all names are compared."""
-    known = gguf_roles(monkeypatch)
-    compared, total, disagreeing = 0, 0, []
-
-    for variant in sorted(CONFIGS):
-        ours = defaultdict(list)
-        for p in place(saved(variant).shapes, saved(variant).config).placements:
-            if p.slot.role not in ours[p.module]:
-                ours[p.module].append(p.slot.role)
-        for module, roles in ours.items():
-            total += 1
-            theirs = set().union(*(known.get(prefix + module, set()) for prefix in PREFIXES))
-            if theirs:
-                compared += 1
-                fused_gate = roles == ["up", "gate"] and theirs == {"up"}
-                if " ".join(roles) not in theirs and not fused_gate:
-                    disagreeing.append((variant, module, roles, theirs))
-
-    assert disagreeing == []
-    assert compared > total / 2, (compared, total)
