@@ -147,6 +147,4 @@ def indexed_norms(folder, *ids, base="base"):
         report = db.index(str(folder / base), folder / "models").to_json()
         slots = [db.show(id).to_json()["slots"] for id in ids]
     assert report["failed"] == [] == report["skipped_models"]
-    return [
-        {slot["slot"]: slot["fro_norm"] for slot in found if slot["fro_norm"]} for found in slots
-    ]
+    return [{s["slot"]: s["fro_norm"] for s in found if s["fro_norm"]} for found in slots]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from peft_adapters import dense, in_memory
 
 from deltadex.errors import ModelError
-from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, is_wrapped, read_adapter
+from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, read_adapter
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
@@ -48,14 +48,6 @@ def test_kohyas_own_alpha_wins(config):
 
     assert dense(adapter.delta(PATH, None))[0, 0] == 1.0
     assert not any("scale 1" in note for note in adapter.notes)
-
-
-def test_an_alpha_of_several_values_is_refused():
-    tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
-    tensors[f"{PATH}.alpha"] = torch.ones(2)
-
-    with pytest.raises(ModelError, match=r"^shape-mismatch: .*alpha"):
-        read_adapter(in_memory(tensors), None)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +142,3 @@ def outcome(tensors, config):
 def test_any_mixture_of_names_and_shapes_is_read_or_refused(tensors, alpha):
     codes = {"unsupported-adapter", "not-read", "no-weights", "missing-tensor", "shape-mismatch"}
     assert outcome(tensors, {"lora_alpha": alpha}) in {*codes, "read", "unsupported-dtype"}
-
-
-@pytest.mark.parametrize("part", ["base_layer", "lora_A.default", "ia3_l", "oft_R", "_orig_mod"])
-def test_factors_and_what_they_wrap_are_told_by_a_part_of_the_name(part):
-    assert is_wrapped(f"{PATH}.{part}.weight")
-    assert not is_wrapped(f"{PATH}.my_{part}.weight")

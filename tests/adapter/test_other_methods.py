@@ -3,47 +3,12 @@
 import peft
 import pytest
 import torch
-from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
+from peft_adapters import dense, in_memory, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
 
 LAYER = "encoder.layer.0.attention.self.query"
-TARGETS = ["q_proj", "down_proj"]
-
-
-@pytest.mark.parametrize("rank", [2, 5])
-def test_loha_equals_the_merged_weights(rank, tmp_path):
-    config = peft.LoHaConfig(
-        r=rank, alpha=3, target_modules=TARGETS, alpha_pattern={r"0\..*q_proj": 7}
-    )
-    merged = make_adapter("llama", config, tmp_path)
-
-    adapter = read_folder(tmp_path)
-    delta = adapter.delta("model.layers.0.self_attn.q_proj", None)
-
-    assert adapter.method == "loha"
-    assert isinstance(delta, LowRankDelta if rank == 2 else DenseDelta)
-    assert_same_updates(adapter, merged)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"r": 2},
-        {"r": 2, "decompose_both": True, "decompose_factor": 8},
-        {"r": 32, "rank_pattern": {"q_proj": 64}, "alpha_pattern": {"down_proj": 1}},
-    ],
-)
-def test_lokr_equals_the_merged_weights(settings, tmp_path):
-    config = peft.LoKrConfig(alpha=3, target_modules=TARGETS, **settings)
-    merged = make_adapter("llama", config, tmp_path)
-
-    adapter = read_folder(tmp_path)
-
-    assert adapter.method == "lokr"
-    assert_same_updates(adapter, merged)
 
 
 def loha(rank):
@@ -122,23 +87,6 @@ def test_lycoris_own_alpha_counts_where_the_config_has_none():
     )
 
 
-BERT_MLP = "intermediate.dense"
-
-
-@pytest.mark.parametrize(
-    ("kind", "targets"),
-    [("bert", ["query", BERT_MLP, "attention.output.dense"]), ("gpt2", ["c_attn"])],
-)
-def test_vera_equals_the_merged_weights(kind, targets, tmp_path):
-    merged = make_adapter(kind, peft.VeraConfig(r=3, target_modules=targets), tmp_path)
-
-    adapter = read_folder(tmp_path)
-
-    assert adapter.method == "vera"
-    assert {width for _, width in adapter.modules.values()} == {0}
-    assert_same_updates(adapter, merged)
-
-
 @pytest.mark.filterwarnings("ignore:Specified to not save")
 def test_vera_without_its_shared_matrices_is_refused(tmp_path):
     config = peft.VeraConfig(r=3, target_modules=["query"], save_projection=False)
@@ -146,21 +94,6 @@ def test_vera_without_its_shared_matrices_is_refused(tmp_path):
 
     with pytest.raises(ModelError, match=r"^unsupported-adapter: .*save_projection=True"):
         read_folder(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "attention", "feedforward"),
-    [("bert", ["key", "value"], [BERT_MLP]), ("gpt2", ["c_attn"], ["mlp.c_proj"])],
-)
-def test_ia3_equals_the_merged_weights(kind, attention, feedforward, tmp_path):
-    config = peft.IA3Config(target_modules=attention + feedforward, feedforward_modules=feedforward)
-    merged = make_adapter(kind, config, tmp_path)
-
-    adapter = read_folder(tmp_path)
-
-    assert adapter.method == "ia3"
-    assert adapter.needs_base == adapter.modules.keys()
-    assert_same_updates(adapter, merged)
 
 
 def vera(*, shared_rank=3, out=5):

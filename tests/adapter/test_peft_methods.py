@@ -20,6 +20,17 @@ from deltadex.indexer.adapter_config import REFUSED, SUPPORTED
 TARGETS = ["q_proj", "down_proj"]
 BANK = {"r": 2, "vector_length": 4, "num_vectors": 6, "topk": 2}
 CASES = {
+    "loha": ("LOHA", {"r": 2, "alpha": 3, "alpha_pattern": {r"0\..*q_proj": 7}}),
+    "loha-dense": ("LOHA", {"r": 5, "alpha": 3}),
+    "lokr": ("LOKR", {"r": 2, "alpha": 3}),
+    "lokr-both": ("LOKR", {"r": 2, "alpha": 3, "decompose_both": True, "decompose_factor": 8}),
+    "lokr-whole": (
+        "LOKR",
+        {"r": 32, "rank_pattern": {"q_proj": 64}, "alpha": 3, "alpha_pattern": {"down_proj": 1}},
+    ),
+    "vera": ("VERA", {"r": 3}),
+    "ia3-rows": ("IA3", {"feedforward_modules": []}),
+    "ia3": ("IA3", {"feedforward_modules": ["down_proj"]}),
     "oft": ("OFT", {"oft_block_size": 4}),
     "oft-exact": ("OFT", {"oft_block_size": 4, "use_cayley_neumann": False}),
     "oft-three-terms": ("OFT", {"oft_block_size": 4, "num_cayley_neumann_terms": 3}),
@@ -55,8 +66,8 @@ CASES = {
     "waveft-sparse": ("WAVEFT", {"n_frequency": 9, "use_idwt": False}),
     "pvera": ("PVERA", {"r": 2}),
 }
-ELSEWHERE = {"LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3"}
-"""Methods that `test_lora` and `test_other_methods` compare with their merges."""
+ELSEWHERE = {"LORA", "ADALORA"}
+"""Methods that `test_lora` compares with their merges."""
 
 
 def config_of(case, **more):
@@ -103,7 +114,7 @@ def test_butterfly_factors_are_multiplied_as_on_a_processor_that_has_the_kernel(
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", ["hira", "fourierft", "randlora", "vblora"])
+@pytest.mark.parametrize("case", ["vera", "ia3-rows", "hira", "fourierft", "randlora", "vblora"])
 def test_a_method_equals_its_merged_weights_where_they_are_stored_in_by_out(case, tmp_path):
     merged = make_adapter("gpt2", config_of(case, target_modules=["c_attn"]), tmp_path)
 

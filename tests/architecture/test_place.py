@@ -8,8 +8,7 @@ import pytest
 import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
-from tiny_models import CONFIGS, build, config_of, prefixes, saved
+from tiny_models import CONFIGS, config_of, prefixes, saved
 
 from deltadex.indexer.architecture import place
 from deltadex.indexer.architecture.names import table
@@ -105,31 +104,6 @@ def test_without_a_config_an_interleaved_matrix_stays_whole(variant):
     assert len({p.tensor for p in placed.placements}) == len(
         {p.tensor for p in place(model.shapes, model.config).placements}
     )
-
-
-def stored_shapes(folder):
-    return {n: tuple(t.shape) for n, t in load_file(folder / "model.safetensors").items()}
-
-
-HEADS = [
-    ("albert", "AutoModelForMaskedLM", "albert."),
-    ("mixtral", "AutoModelForCausalLM", "model."),
-    ("t5", "AutoModelForSequenceClassification", "transformer."),
-    ("t5", "AutoModelForSeq2SeqLM", ""),
-    ("vit", "AutoModelForImageClassification", "vit."),
-]
-
-
-@pytest.mark.parametrize(("variant", "auto", "prefix"), HEADS)
-def test_a_task_head_changes_nothing_but_the_prefix(tmp_path, variant, auto, prefix):
-    build(variant, auto).save_pretrained(tmp_path)  # type: ignore[operator]
-    with_head = place(stored_shapes(tmp_path), saved(variant).config)
-
-    base = place(saved(variant).shapes, saved(variant).config)
-
-    assert prefixes(with_head) == {prefix}
-    assert slots(with_head) == slots(base)
-    assert [p.module for p in with_head.placements] == [p.module for p in base.placements]
 
 
 @pytest.mark.parametrize("variant", ["clip", "siglip"])

@@ -103,11 +103,6 @@ CONFIGS = {
     "qwen3_moe": MOE,
     "t5": T5,
     "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
-    "whisper": {
-        **BART,
-        **{"num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
-        **{"suppress_tokens": None, "begin_suppress_tokens": None},
-    },
     "wav2vec2": {
         **SIZE,
         "conv_dim": [16, 16],
