@@ -141,10 +141,10 @@ def assert_same_updates(adapter, merged, tolerance=1e-5):
         assert error <= tolerance, f"{module}: {error:.2e}"
 
 
-def indexed_norms(folder, *ids, base="base"):
+def indexed_norms(folder, *ids):
     """The norms by slot of models of `folder`, all indexed on its base, without those of zero."""
     with dx.open(folder / "c.duckdb") as db:
-        report = db.index(str(folder / base), folder / "models").to_json()
+        report = db.index(str(folder / "base"), folder / "models").to_json()
         slots = [db.show(id).to_json()["slots"] for id in ids]
     assert report["failed"] == [] == report["skipped_models"]
     return [{s["slot"]: s["fro_norm"] for s in found if s["fro_norm"]} for found in slots]

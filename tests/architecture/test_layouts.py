@@ -162,18 +162,6 @@ def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split, matrix):
     assert split_rows(split, matrix) is None
 
 
-def heads_by_layer(rows, out_width):
-    """Two layers as OpenELM stores them: query, key and value heads one after the other."""
-    shapes = {}
-    for layer, (fused_rows, width) in enumerate(zip(rows, out_width, strict=True)):
-        start = f"transformer.layers.{layer}"
-        shapes[f"{start}.attn.qkv_proj.weight"] = (fused_rows, 48)
-        shapes[f"{start}.attn.out_proj.weight"] = (48, width)
-        shapes[f"{start}.ffn.proj_1.weight"] = (192, 48)
-        shapes[f"{start}.ffn.proj_2.weight"] = (48, 96)
-    return shapes
-
-
 OPENELM = {
     "model_type": "openelm",
     "head_dim": 8,
@@ -182,30 +170,28 @@ OPENELM = {
 }
 
 
-def test_heads_that_differ_by_layer_are_those_of_the_config():
-    placed = place(heads_by_layer((96, 160), (48, 96)), OPENELM)
+def heads_by_layer(settings):
+    """Two layers as OpenELM stores them: query, key and value heads one after the other."""
+    shapes = {}
+    for layer, (fused_rows, width) in enumerate([(96, 48), (160, 96)]):
+        start = f"transformer.layers.{layer}"
+        shapes[f"{start}.attn.qkv_proj.weight"] = (fused_rows, 48)
+        shapes[f"{start}.attn.out_proj.weight"] = (48, width)
+        shapes[f"{start}.ffn.proj_1.weight"] = (192, 48)
+        shapes[f"{start}.ffn.proj_2.weight"] = (48, 96)
+    return {str(p.slot): p.shape[0] for p in place(shapes, OPENELM | settings).placements}
 
-    rows = {str(p.slot): p.shape[0] for p in placed.placements}
+
+def test_heads_that_differ_by_layer_are_those_of_the_config_and_whole_if_it_is_anothers():
+    rows = heads_by_layer({})
+
     attention = {slot: n for slot, n in rows.items() if slot[-1] in "qkv"}
     assert attention == {
         **{"decoder.0.q": 48, "decoder.0.k": 24, "decoder.0.v": 24},
         **{"decoder.1.q": 96, "decoder.1.k": 32, "decoder.1.v": 32},
     }
     assert (rows["decoder.0.gate"], rows["decoder.0.up"], rows["decoder.0.down"]) == (96, 96, 48)
-
-
-@pytest.mark.parametrize(
-    ("rows", "widths", "settings"),
-    [
-        ((96, 160), (48, 96), {"num_kv_heads": [4, 4]}),  # the config of another model
-        ((144, 144), (48, 48), {"num_query_heads": [6, 6], "num_kv_heads": [3, 3]}),
-    ],
-)
-def test_a_fused_matrix_that_its_config_does_not_explain_stays_whole(rows, widths, settings):
-    placed = place(heads_by_layer(rows, widths), OPENELM | settings)
-
-    whole = {p.slot.layer: p.shape[0] for p in placed.placements if p.slot.role == "qkv"}
-    assert whole[0] == rows[0]
+    assert heads_by_layer({"num_kv_heads": [4, 4]})["decoder.0.qkv"] == 96
 
 
 def test_a_pruned_gpt2_is_cut_by_the_width_of_its_output():

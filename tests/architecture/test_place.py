@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tiny_models import CONFIGS, config_of, prefixes, saved
+from tiny_models import CONFIGS, prefixes, saved
 
 from deltadex.indexer.architecture import place
 from deltadex.indexer.architecture.names import table
@@ -115,20 +114,6 @@ def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(variant
 
     assert slots(place(bare, None)) == slots(place(full, None))
     assert {p.slot.stack for p in place(bare, None).placements} == {stack}
-
-
-def shapes_in_memory(model):
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def test_a_bert_that_decodes_has_cross_attention():
-    config = config_of("bert")
-    config.is_decoder, config.add_cross_attention = True, True
-
-    placed = place(shapes_in_memory(transformers.BertModel(config)), None)
-
-    assert {f"cross_{x}" for x in "qkvo"} <= {p.slot.role for p in placed.placements}
-    assert placed.unread == ()
 
 
 def test_a_language_model_with_eyes_has_a_stack_for_each():

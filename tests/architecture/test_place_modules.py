@@ -136,22 +136,12 @@ def family_shapes(placed):
     return shapes
 
 
-@pytest.mark.parametrize(("adapter", "family"), [("bert", "gpt2"), ("llama", "bert")])
-def test_an_adapter_of_another_architecture_is_a_stranger(adapter, family):
-    placed = place_modules(disk_modules(saved(adapter)), None)
-    shapes = family_shapes(place(saved(family).shapes, saved(family).config))
-    shapes = {name: (rows, 2 * columns) for name, (rows, columns) in shapes.items()}
-
-    with pytest.raises(ModelError, match=r"^other-base: "):
-        require_known_slots(placed, shapes, "base")
-    require_known_slots(placed, {}, "base")  # nothing is known
-
-
 def test_a_few_matrices_that_do_not_fit_leave_an_adapter_where_it_is():
     placed = place_modules(disk_modules(saved("gpt2")), None)
     shapes = family_shapes(placed)
     first = next(iter(shapes))
 
     require_known_slots(placed, shapes | {first: (1, 1)}, "base")
+    require_known_slots(placed, {}, "base")  # nothing is known
     with pytest.raises(ModelError, match=r"its models have \(1, 1\)"):
         require_known_slots(placed, dict.fromkeys(shapes, (1, 1)), "base")

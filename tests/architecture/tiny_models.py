@@ -67,6 +67,7 @@ CONFIGS = {
     **dict.fromkeys(("clip", "siglip"), TOWERS),
     **dict.fromkeys(("mixtral", "gpt_oss"), TWO_EXPERTS),
     **dict.fromkeys(("gptj", "codegen"), ROTARY_GPT2),
+    "bert:decoder": {**SIZE, "is_decoder": True, "add_cross_attention": True},
     "distilbert": {
         "vocab_size": 64,
         "dim": 32,
@@ -136,18 +137,6 @@ CONFIGS = {
 """Keyed by model type; `type:form` where one type has several layouts."""
 
 
-def config_of(variant):
-    """The tiny configuration of one variant."""
-    return transformers.AutoConfig.for_model(variant.split(":")[0], **CONFIGS[variant])
-
-
-def build(variant, auto="AutoModel"):
-    """A freshly initialised tiny model, in evaluation mode, the same every time."""
-    torch.manual_seed(0)
-    model = getattr(transformers, auto).from_config(config_of(variant))
-    return model.eval()
-
-
 @dataclass(frozen=True, slots=True)
 class SavedModel:
     """A tiny model in memory, and what `save_pretrained` made of it."""
@@ -166,10 +155,12 @@ def prefixes(placed):
 
 @cache
 def saved(variant):
-    """One variant's base class, built and saved once in a session."""
-    model = build(variant)
+    """One variant's base class, the same every time, built and saved once in a session."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(variant.split(":")[0], **CONFIGS[variant])
+    model = transformers.AutoModel.from_config(config).eval()
     with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)  # type: ignore[operator]
+        model.save_pretrained(folder)
         tensors = load_file(Path(folder) / "model.safetensors")
         config = json.loads((Path(folder) / "config.json").read_text())
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
