@@ -139,7 +139,8 @@ ODD_HEADS = {
 def test_a_head_that_is_not_in_order_is_left_out(odd):
     adapter = read_adapter(in_memory(PAIR | ODD_HEADS[odd]), {"lora_alpha": 2})
 
-    assert adapter.modules == {"bert.encoder.layer.0.attention.self.query": (2, 2)}
+    layers = {module: shape for module, shape in adapter.modules.items() if "layer" in module}
+    assert layers == {"bert.encoder.layer.0.attention.self.query": (2, 2)}
     assert len(adapter.outside) == 1
 
 

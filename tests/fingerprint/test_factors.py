@@ -39,8 +39,9 @@ def test_dense_factors_agree_with_the_exact_svd(shape):
     factors = factorise(DenseDelta(matrix), 8, seed=0, power_steps=2)
 
     exact = torch.linalg.svdvals(matrix.double())
-    # Gu 2015, section 4: σ₈ lacks at most (σ₁₇/σ₈)¹⁰ = 5e-4 of itself, times what Ω makes of it
-    assert (factors.sigma.double() / exact[:8]).numpy() == pytest.approx(1, abs=1e-3)
+    # Gu 2015, section 4: σ₈ lacks (σ₁₇/σ₈)¹⁰ = 5e-4 of itself, times what Ω makes of it: 4 in the
+    # worst of three seeds
+    assert (factors.sigma.double() / exact[:8]).numpy() == pytest.approx(1, abs=5e-3)
     error = float((matrix - product(factors)).double().square().sum())
     assert error == pytest.approx(float(exact[8:].square().sum()), rel=1e-2)
     energy = float(factors.sigma.double().square().sum())
