@@ -162,6 +162,17 @@ def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split, matrix):
     assert split_rows(split, matrix) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "variant"), [("RefinedWeb", "falcon:new"), ("RefinedWebModel", "falcon")]
+)
+def test_falcons_first_names_mean_the_same_layouts(name, variant):
+    model = saved(variant)
+
+    first = place(model.shapes, model.config | {"model_type": name})
+
+    assert first.placements == place(model.shapes, model.config).placements
+
+
 OPENELM = {
     "model_type": "openelm",
     "head_dim": 8,
