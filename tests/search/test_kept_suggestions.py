@@ -6,7 +6,7 @@ from deltadex.questions.cluster import show_clusters
 from deltadex.questions.terminal.sections import show_answer
 from deltadex.search.clusters import cluster_family
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
-from deltadex.search.trained_on import KeptData
+from deltadex.search.trained_on import KeptEvidence
 
 
 def kept_of(z, probabilities=None):
@@ -15,7 +15,7 @@ def kept_of(z, probabilities=None):
     z = np.asarray(z, dtype=np.float64)
     known = 1 / (1 + np.exp(8.0 - z)) if probabilities is None else np.asarray(probabilities)
     zeros = np.zeros_like(z)
-    return KeptData(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
+    return KeptEvidence(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
 
 
 def names_and_sources(report):
