@@ -6,23 +6,22 @@ import copy
 import json
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import peft
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from memory_bytes import MemoryBytes
+from safetensors.torch import load_file, save, save_file
 from transformers.pytorch_utils import Conv1D
 
+import deltadex as dx
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
-from deltadex.indexer.checkpoint.files import DTYPES
+from deltadex.indexer.checkpoint import open_adapter_weights
+from deltadex.indexer.checkpoint.files import SafetensorsFile
 from deltadex.indexer.delta import DenseDelta
 
-SPELLINGS = {dtype: spelling for spelling, dtype in DTYPES.items()}
 LLAMA = {
     "vocab_size": 32,
     "hidden_size": 16,
@@ -31,63 +30,19 @@ LLAMA = {
     "intermediate_size": 24,
     "pad_token_id": 0,
 }
-T5 = {
-    "vocab_size": 32,
-    "d_model": 16,
-    "d_kv": 8,
-    "d_ff": 24,
-    "num_layers": 2,
-    "num_heads": 2,
-    "decoder_start_token_id": 0,
-}
 GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 
 
-class MemoryCheckpoint:
-    """A checkpoint over a dict."""
-
-    def __init__(self, tensors):
-        self._tensors = dict(tensors)
-        self.bytes_total = self.bytes_read = 0
-        self.reads: list[str] = []
-        self.tensors: Mapping[str, TensorRef] = {
-            name: TensorRef(
-                name=name,
-                dtype=SPELLINGS[tensor.dtype],
-                shape=tuple(tensor.shape),
-                file="adapter_model.safetensors",
-                start=0,
-                stop=0,
-            )
-            for name, tensor in tensors.items()
-        }
-
-    def read(self, name):
-        self.reads.append(name)
-        return self._tensors[name]
-
-    concurrent = False
-
-    def view(self, name):
-        return nullcontext(self.read(name))
-
-    def stream_rows(self, blocks):
-        return ((b, self.read(b.tensor)[b.start : b.stop]) for b in blocks)
-
-    def stream(self, names):
-        return ((name, self.read(name)) for name in names)
-
-    def verify(self):
-        return None
-
-    def close(self): ...
+def in_memory(tensors):
+    """A safetensors file of these tensors that is in memory."""
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return SafetensorsFile(MemoryBytes(data, "adapter_model.safetensors"))
 
 
 @dataclass(frozen=True)
 class Merged:
     """What PEFT makes of an adapter, by module, always (out, in)."""
 
-    folder: Path
     base: Mapping[str, torch.Tensor]
     updates: Mapping[str, torch.Tensor]
 
@@ -100,13 +55,11 @@ def _model(kind):
         return transformers.BertForSequenceClassification(config)
     if kind == "gpt2":
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
 
 
 def make_model(kind):
-    """A fresh tiny model with seeded weights: bert, gpt2, llama, t5."""
+    """A fresh tiny model with seeded weights: bert, gpt2, llama."""
     return copy.deepcopy(_model(kind))
 
 
@@ -133,7 +86,7 @@ def make_adapter(
             save_file({n: t.to(dtype) for n, t in load_file(path).items()}, path)
         merged = matrices(tuned.merge_and_unload())
     updates = {name: merged[name] - weight for name, weight in base.items()}
-    return Merged(folder, base, {n: u for n, u in updates.items() if bool(u.any())})
+    return Merged(base, {n: u for n, u in updates.items() if bool(u.any())})
 
 
 def randomise(tuned, dtype=torch.float32):
@@ -186,3 +139,12 @@ def assert_same_updates(adapter, merged, tolerance=1e-5):
         assert got.shape == expected.shape
         error = torch.linalg.norm(got - expected) / torch.linalg.norm(expected)
         assert error <= tolerance, f"{module}: {error:.2e}"
+
+
+def indexed_norms(folder, *ids):
+    """The norms by slot of models of `folder`, all indexed on its base, without those of zero."""
+    with dx.open(folder / "c.duckdb") as db:
+        report = db.index(str(folder / "base"), folder / "models").to_json()
+        slots = [db.show(id).to_json()["slots"] for id in ids]
+    assert report["failed"] == [] == report["skipped_models"]
+    return [{s["slot"]: s["fro_norm"] for s in found if s["fro_norm"]} for found in slots]

@@ -4,8 +4,8 @@ import peft
 import pytest
 import torch
 import transformers
+from peft_adapters import indexed_norms
 
-import deltadex as dx
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.family import find_member
 
@@ -69,15 +69,6 @@ def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, t
         ours = delta.left @ delta.right
         torch.testing.assert_close(ours.mT if kind == "gpt_oss" else ours, expected.detach())
 
-    with dx.open(tmp_path / "c.duckdb") as db:
-        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
-        slots = {id: db.show(id).to_json()["slots"] for id in ("adapter", "merged")}
-
-    assert report["failed"] == [] == report["skipped_models"]
-    norms = {
-        id: {slot["slot"]: slot["fro_norm"] for slot in found if slot["fro_norm"]}
-        for id, found in slots.items()
-    }
-    assert norms["adapter"].keys() == norms["merged"].keys()
-    assert norms["adapter"] == pytest.approx(norms["merged"], rel=1e-4)
-    assert len(norms["adapter"]) == 2 * (1 + (1 if len(targets) == 1 else 3))
+    of_adapter, of_merged = indexed_norms(tmp_path, "adapter", "merged")
+    assert of_adapter == pytest.approx(of_merged, rel=1e-4)
+    assert len(of_adapter) == 2 * (1 + (1 if len(targets) == 1 else 3))

@@ -8,7 +8,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place, place_modules, require_known_slots
 
 VARIANTS = sorted(CONFIGS)
-RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "deepseek_v3", "vit", "deit", "dinov2"]
+RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3", "vit", "deit", "dinov2"]
 """Types whose names in memory differ from those on disk since transformers 5."""
 
 
@@ -64,16 +64,6 @@ def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant):
         assert torch.equal(p.cut(tensor), there.cut(model.tensors[there.tensor]))
 
 
-@pytest.mark.parametrize("variant", ["bert", "gpt2", "vit", "t5", "mixtral", "whisper"])
-def test_one_module_alone_gets_the_slot_it_has_among_all(variant):
-    modules = disk_modules(saved(variant))
-    together = place_modules(modules, None)
-
-    for p in together.placements:
-        alone = place_modules({p.tensor: modules[p.tensor]}, None)
-        assert p in alone.placements
-
-
 @pytest.mark.parametrize("module", ["fc1", "fc2"])
 def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(module):
     name, shape = f"layers.1.mlp.{module}", {"fc1": (48, 32), "fc2": (32, 48)}[module]
@@ -87,15 +77,6 @@ def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(modu
     assert [p.placements[0].slot.stack for p in placed] == ["encoder", "encoder", "decoder"]
 
 
-@pytest.mark.parametrize("config", [None, {"model_type": "gpt2", "n_head": 4}])
-def test_gpt2s_c_attn_is_split_without_a_config(config):
-    placed = place_modules({"transformer.h.3.attn.c_attn": (96, 32)}, config)
-
-    rows = {"q": slice(0, 32), "k": slice(32, 64), "v": slice(64, 96)}
-    assert [(p.slot.role, p.rows) for p in placed.placements] == list(rows.items())
-    assert not any(p.transposed for p in placed.placements)
-
-
 def test_phi3s_qkv_is_split_by_the_output_projection_beside_it():
     qkv = {"model.layers.0.self_attn.qkv_proj": (64, 32)}
     beside = {"model.layers.0.self_attn.o_proj": (32, 32)}
@@ -107,15 +88,10 @@ def test_phi3s_qkv_is_split_by_the_output_projection_beside_it():
     assert rows == [("q", 32), ("k", 16), ("v", 16), ("o", 32)]
 
 
-@pytest.mark.parametrize(
-    ("module", "shape"),
-    [
-        ("model.layers.0.mlp.experts.gate_up_proj", (8, 8)),
-        ("model.layers.0.self_attn.q_proj.base_layer", (8, 8)),
-    ],
-)
-def test_a_module_that_cannot_be_placed_is_refused_by_name(module, shape):
-    placed = place_modules({module: shape}, None)
+@pytest.mark.parametrize("name", ["mlp.experts.gate_up_proj", "self_attn.q_proj.base_layer"])
+def test_a_module_that_cannot_be_placed_is_refused_by_name(name):
+    module = f"model.layers.0.{name}"
+    placed = place_modules({module: (8, 8)}, None)
 
     assert placed.placements == ()
     with pytest.raises(ModelError, match=rf": .*'{module}'"):
@@ -126,13 +102,10 @@ def test_a_module_that_cannot_be_placed_is_refused_by_name(module, shape):
     ("module", "slot"),
     [
         ("model.layers.0.self_attn.gizmo", "decoder.0.self_attn.gizmo"),
-        ("model.layers.0.linear_attn.in_proj_qkvz", "decoder.0.linear_attn.in_proj_qkvz"),
-        ("base_model.model.trunk.3.attn.gizmo", "trunk.3.attn.gizmo"),
         (
             "switch.decoder.block.0.layer.2.mlp.experts.expert_7.wi",
             "decoder.0.layer.2.mlp.experts.expert.wi",
         ),
-        ("model.layers.0.ffn.net.3", "decoder.0.ffn.net.3"),
         ("swin.encoder.layers.1.blocks.0.attention.gizmo", "layers/1/blocks.0.attention.gizmo"),
         ("encoder.block.2.1.mlp.dense9", "encoder.2.mlp.dense9"),
     ],
@@ -145,15 +118,9 @@ def test_a_module_without_a_rule_has_its_name_inside_the_block_for_a_role(module
     assert alone.placements[0].key in stored.by_key
 
 
-@pytest.mark.parametrize(
-    "modules",
-    [
-        ("bert.pooler.dense", "classifier"),
-        ("model.layers.0.mlp.gate",),
-        ("model.layers.0.mlp.router",),
-    ],
-)
-def test_heads_and_routers_are_ignored_and_no_error(modules):
+def test_heads_and_routers_are_ignored_and_no_error():
+    modules = "bert.pooler.dense", "classifier", "model.layers.0.mlp.gate"
+
     placed = place_modules(dict.fromkeys(modules, (2, 32)), None)
 
     assert (placed.placements, placed.ignored, placed.unread) == ((), modules, ())
@@ -169,25 +136,12 @@ def family_shapes(placed):
     return shapes
 
 
-STRANGERS = [("bert", "gpt2"), ("gpt2", "bert"), ("distilbert", "llama"), ("llama", "bert")]
-
-
-@pytest.mark.parametrize(("adapter", "family"), [*STRANGERS, ("gpt2", "t5"), ("bert", "t5")])
-def test_an_adapter_of_another_architecture_is_a_stranger(adapter, family):
-    placed = place_modules(disk_modules(saved(adapter)), None)
-    shapes = family_shapes(place(saved(family).shapes, saved(family).config))
-    shapes = {name: (rows, 2 * columns) for name, (rows, columns) in shapes.items()}
-
-    with pytest.raises(ModelError, match=r"^other-base: "):
-        require_known_slots(placed, shapes, "base")
-    require_known_slots(placed, {}, "base")  # nothing is known
-
-
 def test_a_few_matrices_that_do_not_fit_leave_an_adapter_where_it_is():
     placed = place_modules(disk_modules(saved("gpt2")), None)
     shapes = family_shapes(placed)
     first = next(iter(shapes))
 
     require_known_slots(placed, shapes | {first: (1, 1)}, "base")
+    require_known_slots(placed, {}, "base")  # nothing is known
     with pytest.raises(ModelError, match=r"its models have \(1, 1\)"):
         require_known_slots(placed, dict.fromkeys(shapes, (1, 1)), "base")

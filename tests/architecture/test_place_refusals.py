@@ -1,10 +1,6 @@
 """What placing refuses, what it reports, and what it passes over."""
 
-from collections import defaultdict
-
-import gguf
 import pytest
-from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place
@@ -32,13 +28,7 @@ def slots(placed):
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        (),
-        ("0.weight", "2.weight"),
-        ("fc1.weight", "fc2.weight"),
-        ("encoder.stages.0.layers.1.layer.0.convolution.weight",),
-    ],
+    "names", [(), ("0.weight", "2.weight"), ("encoder.stages.0.layers.1.convolution.weight",)]
 )
 def test_nets_without_matrices_in_blocks_are_refused_as_having_none(names):
     with pytest.raises(ModelError, match="no-attention"):
@@ -61,12 +51,9 @@ def test_a_known_name_on_a_vector_is_reported_by_name():
     "extra",
     [
         {"h.0.attn.bias": (1, 1, 64, 64), "h.0.attn.masked_bias": ()},
-        {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": (32, 4)},
         {"encoder.layer.0.attention.self.rotary_embeddings.inv_freq": (8,)},
-        {"embeddings.position_ids": (1, 512)},
         {"classifier.0.dense.weight": (32, 32), "classifier.2.weight": (2, 32)},
         {"heads.layers.0.dense.weight": (32, 32), "heads.layers.1.dense.weight": (32, 32)},
-        {"pooler.dense.weight": (32, 32), "cls.predictions.decoder.weight": (64, 32)},
         {"encoder.layer.0.attention.self.q_norm.weight": (4, 8)},
     ],
 )
@@ -84,7 +71,6 @@ def test_masks_heads_and_strays_do_not_disturb(extra):
         "layers.1." * 20_000 + "self_attn.q_proj.weight",
         "a" * 100_000 + ".0." + "attn." * 20_000 + "weight",
         f"layers.{'9' * 5_000}.self_attn.q_proj.weight",
-        f"layers.0.mlp.experts.{'9' * 5_000}.up_proj.weight",
         "layers.٣.self_attn.q_proj.weight",
     ],
 )
@@ -107,59 +93,3 @@ def test_two_names_for_one_slot_are_refused():
 
     with pytest.raises(ModelError, match=r"^unknown-architecture: .*all fill encoder\.1\.q: "):
         place(shapes, None)
-
-
-T = gguf.MODEL_TENSOR
-ROLES = {
-    T.ATTN_Q_A: "q",
-    T.ATTN_Q_B: "q",
-    T.ATTN_KV_A_MQA: "k",
-    T.ATTN_KV_B: "k v",
-    T.ATTN_QKV: "q k v",
-    **{
-        T[f"{where}ATTN_{part}"]: f"{'cross_' if 'CROSS' in where else ''}{role}"
-        for where in ("", "ENC_", "DEC_", "DEC_CROSS_")
-        for part, role in {"Q": "q", "K": "k", "V": "v", "OUT": "o"}.items()
-    },
-    **{
-        T[name.format(role.upper())]: role
-        for name in ("FFN_{}", "FFN_{}_SHEXP", "FFN_{}_EXP", "ENC_FFN_{}", "DEC_FFN_{}")
-        for role in ("up", "gate", "down")
-    },
-}
-PREFIXES = ("", "model.", "transformer.", "bert.", "gpt_neox.")
-
-
-def gguf_roles(monkeypatch):
-    """Every role that gguf gives a name in any architecture."""
-    shared = dict(gguf.TensorNameMap.block_mappings_cfg)  # each map of an architecture changes it
-    monkeypatch.setattr(gguf.TensorNameMap, "block_mappings_cfg", shared)
-    roles = defaultdict(set)
-    for arch in gguf.MODEL_ARCH:
-        for name, (tensor, _) in gguf.get_tensor_name_map(arch, 2).mapping.items():
-            if tensor in ROLES:
-                roles[name].add(ROLES[tensor])
-    return roles
-
-
-def test_roles_agree_with_gguf_wherever_both_know_a_name(monkeypatch):
-    """Gguf files a fused gate and up under up; more than half of all names are compared."""
-    known = gguf_roles(monkeypatch)
-    compared, total, disagreeing = 0, 0, []
-
-    for variant in sorted(CONFIGS):
-        ours = defaultdict(list)
-        for p in place(saved(variant).shapes, saved(variant).config).placements:
-            if p.slot.role not in ours[p.module]:
-                ours[p.module].append(p.slot.role)
-        for module, roles in ours.items():
-            total += 1
-            theirs = set().union(*(known.get(prefix + module, set()) for prefix in PREFIXES))
-            if theirs:
-                compared += 1
-                fused_gate = roles == ["up", "gate"] and theirs == {"up"}
-                if " ".join(roles) not in theirs and not fused_gate:
-                    disagreeing.append((variant, module, roles, theirs))
-
-    assert disagreeing == []
-    assert compared > total / 2, (compared, total)

@@ -21,7 +21,6 @@ TYPES = {
         **{"depths": [2, 2], "num_heads": [2, 2]},
     },
     "rwkv": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2},
-    "convnext": {"image_size": 32, "hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2},
     # those that follow are stored under other names than transformers loads them by, in fewer
     # matrices; phonon's rows in another order, those of tipsv2 and molmo2 fused in one slot
     "segformer": {
@@ -29,7 +28,6 @@ TYPES = {
         **{"num_attention_heads": [1, 2], "sr_ratios": [2, 1], "patch_sizes": [7, 3]},
         **{"strides": [4, 2], "mlp_ratios": [2, 2]},
     },
-    "gte": SIZE,
     "gradium_phonon_tts": {
         **{**SIZE, "num_key_value_heads": 4, "head_dim": 8},
         "flow_head_config": {"condition_dim": 32, "hidden_size": 32, "num_hidden_layers": 2},

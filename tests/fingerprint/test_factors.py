@@ -4,14 +4,12 @@ import torch
 
 from deltadex.indexer import delta as factors_module
 from deltadex.indexer.delta import (
-    OVERSAMPLING,
     DenseDelta,
     Factors,
     LowRankDelta,
     MatrixUpdate,
     factorise,
     frobenius,
-    gaussian_directions,
     largest_noise_sigma,
 )
 from deltadex.indexer.fingerprint import (
@@ -26,36 +24,12 @@ def product(factors):
     return (factors.u * factors.sigma) @ factors.v.T
 
 
-def energy(factors):
-    """Share of |ΔW|² that the factors hold."""
-    return float(factors.sigma.double().square().sum()) / factors.fro_norm**2
-
-
 def _decaying(n_out, n_in, seed, power=1.0):
     generator = torch.Generator().manual_seed(seed)
     u = torch.linalg.qr(torch.randn(n_out, min(n_out, n_in), generator=generator)).Q
     v = torch.linalg.qr(torch.randn(n_in, min(n_out, n_in), generator=generator)).Q
     sigma = torch.arange(1, min(n_out, n_in) + 1).float() ** -power
     return (u * sigma) @ v.T
-
-
-def _least_sigma(matrix, rank, power_steps):
-    """What subspace iteration gives each leading σ at least, from its own test matrix Ω.
-
-    Gu 2015, section 4: σⱼ / √(1 + |F|²), F = Σ₂ᵖ Ω₂ Ω₁⁺ Σⱼ⁻ᵖ, p = 2 · power_steps + 1, where 1
-    and 2 are the directions before and after any cut from `rank` to Ω's width: the best one.
-    """
-    _, sigma, vt = torch.linalg.svd(matrix.double(), full_matrices=False)
-    width, power = rank + OVERSAMPLING, 2 * power_steps + 1
-    mixed = vt @ gaussian_directions(0, width, matrix.shape[1]).double().T
-    least = torch.zeros(rank, dtype=torch.float64)
-    for cut in range(rank, width + 1):
-        mapped = mixed[cut:] @ torch.linalg.pinv(mixed[:cut])
-        for j in range(rank):
-            f = sigma[cut:, None] ** power * mapped[:, : j + 1] / sigma[: j + 1] ** power
-            bound = sigma[j] / (1 + torch.linalg.matrix_norm(f, 2) ** 2) ** 0.5
-            least[j] = torch.maximum(least[j], bound)
-    return least
 
 
 @pytest.mark.parametrize("shape", [(96, 64), (64, 96), (64, 64)])
@@ -65,23 +39,13 @@ def test_dense_factors_agree_with_the_exact_svd(shape):
     factors = factorise(DenseDelta(matrix), 8, seed=0, power_steps=2)
 
     exact = torch.linalg.svdvals(matrix.double())
-    least = _least_sigma(matrix, 8, power_steps=2)
-    rounding = 1e-5  # of float32 products, relative to the eighth σ
-    assert (factors.sigma.double() >= least * (1 - rounding)).all()
-    assert (factors.sigma.double() <= exact[:8] * (1 + rounding)).all()
-    left_out = matrix.double().square().sum() - least.square().sum()
-    error = (matrix - product(factors)).double().square().sum()
-    assert float(error) <= float(left_out) * (1 + rounding)
-
-
-def test_the_stated_error_is_the_error():
-    matrix = _decaying(80, 50, seed=2, power=0.5)
-
-    factors = factorise(DenseDelta(matrix), 10, seed=0)
-
-    left_out = matrix - product(factors)
-    expected = float(left_out.double().square().sum() / matrix.double().square().sum())
-    assert 1 - energy(factors) == pytest.approx(expected, rel=1e-3)
+    # Gu 2015, section 4: σ₈ lacks (σ₁₇/σ₈)¹⁰ = 5e-4 of itself, times what Ω makes of it: 4 in the
+    # worst of three seeds
+    assert (factors.sigma.double() / exact[:8]).numpy() == pytest.approx(1, abs=5e-3)
+    error = float((matrix - product(factors)).double().square().sum())
+    assert error == pytest.approx(float(exact[8:].square().sum()), rel=1e-2)
+    energy = float(factors.sigma.double().square().sum())
+    assert factors.fro_norm**2 - energy == pytest.approx(error, rel=1e-3)
 
 
 def test_a_low_rank_delta_gives_the_factors_of_its_product():

@@ -118,24 +118,12 @@ def test_all_layers_are_the_sum_of_the_slots_and_a_layer_is_folded():
     assert _close(sketch.layers["encoder", 0], of_first.reshape(4, 256).sum(0))
 
 
-KINDS = {
-    "two full updates": lambda g: torch.randn(2, 96, 80, generator=g),
-    "two of rank one": lambda g: torch.stack(
-        [torch.outer(torch.randn(96, generator=g), torch.randn(80, generator=g)) for _ in range(2)]
-    ),
-    "two of few entries": lambda g: (
-        torch.randn(2, 96, 80, generator=g) * (torch.rand(2, 96, 80, generator=g) < 0.01)
-    ),
-    "two diagonals": lambda g: torch.stack(
-        [torch.diag(torch.randn(80, generator=g)) for _ in range(2)]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
 def test_inner_products_are_unbiased_over_seeds(kind):
     generator = torch.Generator().manual_seed(5)
-    a, noise = KINDS[kind](generator)
+    a, noise = torch.randn(2, 96, 80, generator=generator)
+    if kind == "diagonal":
+        a, noise = torch.diag(a.diagonal()), torch.diag(noise.diagonal())
     b = 0.6 * a + 0.8 * noise
     expected = float((a.double() * b.double()).sum())
     lengths = float(a.norm() * b.norm())
@@ -154,7 +142,7 @@ def test_inner_products_are_unbiased_over_seeds(kind):
     error = 4 * lengths * spread / 200**0.5
     assert np.mean(estimates) == pytest.approx(expected, abs=max(error, 1e-6 * lengths))
     assert spread < (11 / DIM) ** 0.5
-    if kind == "two full updates":
+    if kind == "full":
         assert spread == pytest.approx((1.36 / DIM) ** 0.5, rel=0.25)
 
 
