@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import transformers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import CONFIGS, prefixes, saved
@@ -114,6 +115,19 @@ def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(variant
 
     assert slots(place(bare, None)) == slots(place(full, None))
     assert {p.slot.stack for p in place(bare, None).placements} == {stack}
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_albert_counts_layers_over_its_shared_groups(inner):
+    config = transformers.AlbertConfig(**CONFIGS["albert"])
+    config.num_hidden_layers, config.num_hidden_groups, config.inner_group_num = 4, 2, inner
+    model = transformers.AlbertModel(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+    placed = place(shapes, config.to_dict())
+
+    assert {p.slot.layer for p in placed.placements} == set(range(2 * inner))
+    assert slots(placed) == slots(place(shapes, None))
 
 
 def test_a_language_model_with_eyes_has_a_stack_for_each():
