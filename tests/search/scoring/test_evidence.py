@@ -195,7 +195,9 @@ def test_probabilities_are_those_that_are_found(height):
 
 
 class _View(FamilyView):
-    """A family with these labels, as a catalog shows it."""
+    """A family with these labels, as a catalog that changes shows it."""
+
+    changes, is_current = "", False
 
     def __init__(self, labels, is_guessed=False):
         self.known = [ModelLabel(name, None, None, is_guessed) for name in labels]
