@@ -15,6 +15,7 @@ from tiny_networks import (
     relative,
     save_folder,
     speaking,
+    tiny_config,
     tiny_network,
 )
 
