@@ -99,8 +99,6 @@ def test_the_documented_script_computes_the_evaluation(db, options, sample, monk
 def test_what_cannot_be_written_is_refused(db, tmp_path):
     with pytest.raises(RequestError, match=r"end its name in \.parquet"):
         db.export_scores("scores.csv")
-    with pytest.raises(RequestError, match="no way of scoring 'best'; there are: normalised, raw"):
-        db.export_scores("scores.parquet", ways=("best",))
     with pytest.raises(RequestError, match="nowhere: no such folder"):
         db.export_scores("nowhere/scores.parquet")
     assert not (tmp_path / "scores.parquet").exists()
