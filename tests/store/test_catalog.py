@@ -127,17 +127,6 @@ def test_a_recording_that_fails_changes_nothing(catalog):
     assert len(catalog.slots(catalog.model("m", "base").key)) == 2
 
 
-def test_a_labels_file_is_believed_until_one_speaks_again(catalog):
-    catalog.record(indexed("m", dataset="imdb", label_source="labels", author="a"))
-    catalog.record(indexed("m", dataset="guess", label_source="name", signature="new"))
-
-    assert catalog.model("m").record.dataset == "imdb"
-
-    catalog.relabel("base", [ModelRecord(id="m", base="base", dataset=None, label_source="labels")])
-
-    assert catalog.model("m").record.dataset is None
-
-
 def test_one_id_in_two_families_needs_the_base_unless_one_is_indexed(catalog):
     catalog.record(indexed("m", base="a"))
     catalog.record(Refused(model=ModelRecord(id="m", base="b"), code="other-base", reason="r"))

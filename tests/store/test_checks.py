@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -6,7 +7,7 @@ import time
 import duckdb
 import pytest
 from outcomes import indexed
-from patients import VECTORS, answers, derived, files, flip, look, sql, state, troubles
+from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
 
 from deltadex.errors import StoreDamaged
 from deltadex.search import StoredQuery, find_similar

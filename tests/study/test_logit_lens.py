@@ -187,7 +187,6 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "line"),
     [
-        (dict(name="bert", auto="AutoModelForMaskedLM"), "bert is no causal language model"),
         (
             dict(name="gpt2", auto="AutoModelForSequenceClassification"),
             "saved as GPT2ForSequenceClassification, without a language-model head",

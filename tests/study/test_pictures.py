@@ -60,9 +60,8 @@ def test_a_png_is_an_image_and_an_svg_is_well_formed_and_stands_alone(tmp_path):
 
 
 def test_a_picture_in_no_folder_is_refused_before_it_is_drawn(tmp_path):
-    for name in ("a.svg", "a.png", "a.html"):
-        with pytest.raises(RequestError, match="no such folder; make it first"):
-            save_picture(pytest.fail, tmp_path / "new" / name, title="A title")
+    with pytest.raises(RequestError, match="no such folder; make it first"):
+        save_picture(pytest.fail, tmp_path / "new" / "a.svg", title="A title")
     with pytest.raises(RequestError, match="no such folder"):
         check_lineage_ending(tmp_path / "new" / "a.dot")
     assert list(tmp_path.iterdir()) == []

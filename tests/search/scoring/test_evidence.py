@@ -90,17 +90,6 @@ def test_a_filter_does_not_make_an_answer_sure():
     assert (alone < beside).all()
 
 
-def test_copies_of_the_query_change_no_other_row():
-    z, labels, cosines = np.array([30.0, 7.0, 2.0]), ["a", "a", "b"], np.array([0.99, 0.3, 0.1])
-
-    judged = LIKE_IT.judge(z, labels, cosines)
-    without = LIKE_IT.judge(z[1:], labels[1:], cosines[1:])
-
-    assert judged.verdicts[0] == "copy"
-    assert judged.probabilities[1:] == pytest.approx(without.probabilities)
-    assert judged.fdr[1:] == pytest.approx(without.fdr)
-
-
 @given(rankings)
 def test_a_support_is_a_weighted_mean_of_three_of_a_label(rows):
     z, codes = np.array([row[0] for row in rows]), codes_of_labels([row[1] for row in rows])
