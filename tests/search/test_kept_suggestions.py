@@ -18,17 +18,13 @@ def kept_of(z, probabilities=None):
     return KeptData(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
 
 
-def names_and_sources(report):
-    return {one["model"]: (one["dataset"], one["source"]) for one in report["suggestions"]}
-
-
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
     kept = [make_data("acme", AXES[0])]
     with fill(tmp_path / "c.duckdb", kept=kept, apart=10.0) as catalog:
         report = cluster_family(catalog)
     show_answer(show_clusters(report))
 
-    found = names_and_sources(report)
+    found = {one["model"]: (one["dataset"], one["source"]) for one in report["suggestions"]}
     near = {f"near-{n}" for n in range(6)}
     assert near <= found.keys()
     assert {found[model] for model in near} == {("acme", "kept data")}

@@ -146,12 +146,8 @@ def test_without_umap_learn_the_extra_is_named(monkeypatch):
         placed(make_clusters(), "umap")
 
 
-def make_points(n=300, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, 5)).astype(np.float32)
-
-
 def test_a_small_group_far_from_the_sample_gets_a_landmark():
-    points = make_points()
+    points = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
     points[290:] += 100
     hashed = np.arange(300)  # the sample is the first, and misses the group
 

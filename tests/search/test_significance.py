@@ -13,11 +13,6 @@ from deltadex.search.evaluation import (
 )
 
 
-def shuffled(family, exclude=None):
-    retrieval = Retrieval.of(family, exclude)
-    return permutation_test(retrieval, rank(retrieval))
-
-
 def share_of_relabellings_as_pure(family, exclude, asked=None):
     """The exact p: every way to deal the labels, scored by `rank`; and by dataset."""
     asked = family.ids if asked is None else asked
@@ -50,7 +45,8 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     labels = ["a", "a", "a", "b", "b", None, "b"]
     family = make_family(vectors, labels, ["x", None, "y", "x", "z", "z", None])
 
-    found = shuffled(family, exclude)
+    retrieval = Retrieval.of(family, exclude)
+    found = permutation_test(retrieval, rank(retrieval))
 
     # 999 draws: a standard error of at most 0.016
     expected = share_of_relabellings_as_pure(family, exclude)
@@ -78,7 +74,7 @@ def test_the_interval_draws_datasets_then_models():
                                       strict=True)
     }  # fmt: skip
     means = []
-    for _ in range(20_000):
+    for _ in range(5_000):
         drawn = []
         for name in rng.choice(list(purities), size=len(purities)):
             drawn += rng.choice(purities[name], size=len(purities[name])).tolist()

@@ -152,10 +152,6 @@ def of_slot(**values):
     return lambda row: row["slots"][0].update(values)
 
 
-def as_text(name):
-    return lambda schema: schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-
-
 HOSTILE_PARTS = {  # beside what `test_checks.HOSTILE_ROWS` has, for which one rule serves both
     "a sketch of 10 MB": {"change": of_slot(sketch=b"a" * 10_000_000)},
     "an energy of NaN": {"change": of_slot(energy=float("nan"))},
@@ -165,7 +161,6 @@ HOSTILE_PARTS = {  # beside what `test_checks.HOSTILE_ROWS` has, for which one r
     "no models": {"change": dict.clear},
     "a share of text": {"about": lambda about: about | {"base_bytes": "1"}},
     "another base": {"change": lambda row: row.update(base="other")},
-    "other types": {"schema": as_text("downloads")},
     "a column less": {"schema": lambda schema: schema.remove(0)},
     "empty metadata": {"about": b"{}"},
     "deep JSON": {"about": b"[" * 100_000},

@@ -74,12 +74,6 @@ def test_terms_sum_to_every_hidden_state_and_the_last_is_what_the_model_gives(na
             assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
 
 
-def gpt2_biases(block):
-    """(W_o b_v + b_o, b_2), read off the block's parameters."""
-    values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
-    return values @ out.weight + out.bias, block.mlp.c_proj.bias
-
-
 def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
     network = tiny_network("gpt2")
 
@@ -87,14 +81,10 @@ def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
 
     expected = torch.zeros(32)
     for block, one in zip(network.stacks[0].blocks, layers[1:], strict=False):
-        expected = expected + sum(gpt2_biases(block))
+        values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
+        expected = expected + values @ out.weight + out.bias + block.mlp.c_proj.bias
         found = one.terms[-1][kept]
         assert relative(found, expected.expand_as(found)) <= 1e-5
-
-
-def gain_over_spread(norm, stream):
-    variance = stream.var(dim=-1, correction=0, keepdim=True)
-    return norm.weight / (variance + norm.eps).sqrt()
 
 
 def closed_form(network, batch):
@@ -124,7 +114,8 @@ def closed_form(network, batch):
 
     products = [torch.ones_like(sums[0])]
     for norm, stream in zip(reversed(norms), reversed(sums), strict=True):
-        products.insert(0, products[0] * gain_over_spread(norm, stream))
+        variance = stream.var(dim=-1, correction=0, keepdim=True)
+        products.insert(0, products[0] * norm.weight / (variance + norm.eps).sqrt())
     biases = torch.zeros_like(sums[0])
     for place, (norm, stream) in enumerate(zip(norms, sums, strict=True)):
         biases += products[place + 1] * norm.bias

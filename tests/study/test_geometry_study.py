@@ -68,12 +68,6 @@ def rows_of(group, layer):
     return np.concatenate([HIDDEN[number][layer] for number in own])
 
 
-def sums_of(rows):
-    sums = RowSums(rows.shape[1])
-    sums.update(rows)
-    return sums
-
-
 def study(texts=TEXTS, *, hidden=None, size=7, reference="eng_Latn", options=SMALL, **more):
     states = batches(hidden or make_hidden(texts), size)
     return geometry_study(states, texts, reference=reference, options=options, **more)
@@ -92,7 +86,9 @@ def test_numbers_are_those_of_the_functions_over_all_tokens(report):
         for layer in group.layers:
             rows = rows_of(group.group, layer.layer)
             dimension = intrinsic_dimension(rows, sample=report.sample, blocks=blocks)
-            exact = anisotropy(Moments.of(rows), sums_of(rows))
+            sums = RowSums(DIM)
+            sums.update(rows)
+            exact = anisotropy(Moments.of(rows), sums)
             assert layer.tokens == group.tokens == len(rows)
             assert layer.intrinsic_dimension == dimension
             for part in ("centred", "uncentred", "mean_cosine"):
