@@ -6,7 +6,7 @@ import time
 
 import duckdb
 import pytest
-from outcomes import indexed
+from outcomes import RECIPE, indexed, unit
 from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
 
 from deltadex.errors import StoreDamaged
@@ -208,21 +208,24 @@ def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path
     assert troubles(look(target, repairs=False)) == set()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_numbers_that_are_not_finite_are_an_error_and_not_a_shorter_list(db):
+    shutil.rmtree(index_folder(db))
+    sql(
+        db,
         "UPDATE slots SET sketch = from_hex('017E') || sketch[3:] WHERE model = 4",
         f"UPDATE {VECTORS} SET vector = ['nan' FOR x IN vector::FLOAT[]] WHERE model = 4",
-    ],
-    ids=["sketch", "vector"],
-)
-def test_numbers_that_are_not_finite_are_an_error_and_not_a_shorter_list(db, change):
-    shutil.rmtree(index_folder(db))
-    sql(db, change)
+    )
 
     assert "m03" in state(look(db), "models")[1]
-    with Catalog.open(db) as catalog, pytest.raises(StoreDamaged, match="doctor"):
-        find_similar(catalog, StoredQuery("m00"), k=11)
+    with Catalog.open(db) as catalog:
+        view = catalog.family("base", RECIPE)
+        for read in (
+            lambda: find_similar(catalog, StoredQuery("m00"), k=11),
+            view.vectors,
+            lambda: view.candidates(unit(0, RECIPE.dim), 3),
+        ):
+            with pytest.raises(StoreDamaged, match="doctor"):
+                read()
 
 
 DAMAGE = [

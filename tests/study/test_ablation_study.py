@@ -97,7 +97,7 @@ def test_dots_cells_and_labels_are_the_reports(whole):
     assert [label.get_text() for label in dots[0].get_yticklabels()] == SUBSETS.split()
     senses = next(measure for measure in whole.measures if measure.key == "senses-mlp")
     np.testing.assert_allclose(shown.images[0].get_array(), senses.agreement)
-    assert len(picture.places()) == 5 * 16 + 256
+    assert len(list(picture.places())) == 5 * 16 + 256
 
 
 def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):

@@ -186,6 +186,12 @@ class _View(FamilyView):
     def __init__(self, labels, is_guessed=False):
         self.known = [Label(name, None, None, is_guessed) for name in labels]
 
+    is_current = True
+
+    @property
+    def changes(self):
+        return repr(self.known)
+
     def __len__(self):
         return len(self.known)
 
