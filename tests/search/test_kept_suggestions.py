@@ -9,12 +9,10 @@ from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
 from deltadex.search.trained_on import KeptData
 
 
-def kept_of(z, probabilities=None):
+def kept_of(z):
     """Data sets `d0`, … with these z, and probabilities that follow them."""
     sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
-    z = np.asarray(z, dtype=np.float64)
-    known = 1 / (1 + np.exp(8.0 - z)) if probabilities is None else np.asarray(probabilities)
-    zeros = np.zeros_like(z)
+    known, zeros = 1 / (1 + np.exp(8.0 - z)), np.zeros_like(z)
     return KeptData(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
 
 

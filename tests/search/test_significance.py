@@ -13,17 +13,14 @@ from deltadex.search.evaluation import (
 )
 
 
-def share_of_relabellings_as_pure(family, exclude, asked=None):
+def share_of_relabellings_as_pure(family, exclude):
     """The exact p: every way to deal the labels, scored by `rank`; and by dataset."""
-    asked = family.ids if asked is None else asked
 
     def purities(family):
-        results = [result for result in ranked(family, exclude) if result.model in asked]
-        means = [np.mean([result.purity for result in results])] if results else [np.nan]
-        for name in "ab":
-            own = [result.purity for result in results if result.dataset == name]
-            means.append(np.mean(own) if own else np.nan)
-        return np.array(means)
+        results = ranked(family, exclude)
+        by_dataset = [[r.purity for r in results if r.dataset == name] for name in "ab"]
+        some = [[r.purity for r in results], *by_dataset]
+        return np.array([np.mean(own) if own else np.nan for own in some])
 
     observed = purities(family)
     places = [i for i, label in enumerate(family.labels) if label is not None]

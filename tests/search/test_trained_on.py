@@ -81,7 +81,7 @@ def test_a_filter_and_k_limit_the_models(catalog):
         find_trained_on(catalog, DATA, k=0)
 
 
-@pytest.mark.parametrize("kinds", [("adapter",), ("full",), ("adapter", "full")])
+@pytest.mark.parametrize("kinds", [("adapter",), ("adapter", "full")])
 @pytest.mark.parametrize("n", [1, 2, 24])
 def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
     rows = vectors()[-n:]

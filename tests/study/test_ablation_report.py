@@ -14,20 +14,18 @@ from deltadex.study.ablation.subsets import (
     split_by_text,
 )
 
-NAMES = ("input", "attention")
 
-
-def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None, **more):
+def make_predictions(predicted, targets, text=None):
     """Predictions of i, h and ih; none, without terms, predicts as i does."""
     n = len(targets)
-    given = {"key": "test", "settings": {"layer": 6, "k": 1}} | more
     return SubsetPredictions(
-        names=names,
+        names=("input", "attention"),
         predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
         targets=np.array(targets, dtype=np.int64),
-        baseline=np.zeros(n, dtype=np.int64) if baseline is None else np.array(baseline),
+        baseline=np.zeros(n, dtype=np.int64),
         text=np.arange(n) if text is None else np.array(text, dtype=np.int64),
-        **given,
+        key="test",
+        settings={"layer": 6, "k": 1},
     )
 
 

@@ -304,7 +304,7 @@ def test_equal_texts_are_not_held_out_from_each_other():
     assert all(step.stream is not None and step.held_out_stream is None for step in steps)
 
 
-def test_the_picture_has_every_estimator_the_floor_and_one_legend(report):
+def test_the_picture_has_every_estimator_and_the_reports_numbers(report):
     picture = draw_geometry(report, "column")
 
     panels = {axes.get_title(): axes for axes in picture.sheet.axes}
@@ -314,11 +314,6 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report):
         *("Divergence, Gauss", "Divergence, softmax"),
     ]
     assert [text.get_text() for text in panels["TwoNN: low-fifth"].texts] == ["too few tokens"]
-    assert panels["TwoNN: facco"].get_ylim() == panels["TwoNN: mle"].get_ylim()
-    assert all(axes.get_ylim()[0] <= 0.0 for axes in panels.values())
-    (legend,) = picture.figure.legends
-    labels = [text.get_text() for text in legend.get_texts()]
-    assert labels == [*GROUPS, "own contribution", "floor"]
     labels = [label for *_, label in picture.places()]
     cosine = report.groups[0].layers[0].anisotropy.mean_cosine
     assert f"eng_Latn, hidden state 0\nMean cosine {cosine:.3g}" in labels

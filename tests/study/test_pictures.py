@@ -122,13 +122,8 @@ def test_equal_figures_give_equal_bytes_and_leave_the_callers_style_alone(tmp_pa
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize(
-    ("place", "line"),
-    [("file/a.svg", r"file: no such folder"), ("a.svg", r"a\.svg: Is a directory")],
-)
-def test_a_place_that_cannot_be_written_is_refused(tmp_path, place, line):
-    (tmp_path / "file").write_text("in the way")
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "a.svg").mkdir()
 
-    with pytest.raises((RequestError, StoreFull), match=line):
-        save(tmp_path / place)
+    with pytest.raises(StoreFull, match=r"a\.svg: Is a directory"):
+        save(tmp_path / "a.svg")

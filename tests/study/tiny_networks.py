@@ -249,7 +249,7 @@ def relative(found, expected):
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def make_tokenizer(*, model_max_length=64):
+def make_tokenizer():
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
@@ -266,7 +266,7 @@ def make_tokenizer(*, model_max_length=64):
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_max_length=model_max_length,
+        model_max_length=64,
     )
 
 
