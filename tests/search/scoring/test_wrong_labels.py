@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sketched import VECTORS, VectorMatrix, make_scores, make_vectors, names
+from sketched import VECTORS, VectorMatrix, make_scores
 
 from deltadex.search.evidence import (
     CLEAR_RATIO,
@@ -16,10 +16,15 @@ NOTHING = "no model stands out"
 
 def make_scored(n, n_datasets, strength, seed):
     """The scores of models around the directions of their data sets, and their labels."""
-    vectors = make_vectors(seed, n, datasets=n_datasets, strength=strength, common=0.0)
-    matrix = VectorMatrix(vectors.astype(np.float32))
-    scores = make_scores(names(n), ["full"] * n, VECTORS, matrix.take)
-    return scores.evidence, [f"set {row % n_datasets}" for row in scores.cohort]
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n + n_datasets, 64))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    of = np.arange(n) % n_datasets
+    vectors = strength * rows[of] + rows[n_datasets:]
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    ids = [f"m{i:04}" for i in range(n)]
+    scores = make_scores(ids, ["full"] * n, VECTORS, VectorMatrix(vectors).take)
+    return scores.evidence, [f"set {of[row]}" for row in scores.cohort]
 
 
 def relabel(labels, share, seed):
