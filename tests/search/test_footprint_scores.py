@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,18 +19,26 @@ from deltadex.store import STEPS, Lexicon
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Families `one` and `other` in a catalog, and `one` alone in a second without footprints."""
     folder = make_families(tmp_path_factory.mktemp("footprints"))
+    one, other = folder / "one", folder / "other"
     with dx.open(folder / "c.duckdb") as db:
-        index(db, folder / "one")
-        db.index(folder / "other" / "base", folder / "other" / "models")
-    with dx.open(folder / "without.duckdb") as db:
-        index(db, folder / "one", footprints=False)
+        for models in ("models", "frozen"):
+            db.index(one / "base", one / models)
+    without_footprints(folder, folder / "without.duckdb", one)
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(other / "base", other / "models")
     return folder
 
 
-def index(db, family, **rest):
-    for models in ("models", "frozen"):
-        db.index(family / "base", family / models, **rest)
+def without_footprints(folder, target, family):
+    """A copy of the catalog in which a family has none."""
+    shutil.copy(folder / "c.duckdb", target)
+    with duckdb.connect(str(target)) as connection:
+        keys = "(SELECT key FROM models WHERE base = ?)"
+        base = [str(family / "base")]
+        connection.execute(f"DELETE FROM footprints WHERE model IN {keys}", base)
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -217,12 +226,13 @@ def test_what_cannot_be_asked_across_is_refused_in_one_line(db, one, model, opti
 
 
 def test_a_family_that_cannot_be_compared_is_left_out_with_the_reason(folder, tmp_path, one):
-    with dx.open(tmp_path / "c.duckdb") as db:
-        index(db, folder / "one")
-        with pytest.raises(dx.errors.RequestError, match="has one family"):
-            db.find_similar("a-0", across=True)
-        other = folder / "other"
-        db.index(other / "base", other / "models", footprints=False)
-
-        with pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"):
-            db.find_similar("a-0", base=one, across=True)
+    with (
+        dx.open(folder / "without.duckdb") as db,
+        pytest.raises(dx.errors.RequestError, match="has one family"),
+    ):
+        db.find_similar("a-0", across=True)
+    with (
+        dx.open(without_footprints(folder, tmp_path / "c.duckdb", folder / "other")) as db,
+        pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"),
+    ):
+        db.find_similar("a-0", base=one, across=True)

@@ -10,6 +10,7 @@ from tiny_networks import (
     CONFIGS,
     make_texts,
     one_of_each_structure,
+    relative,
     tiny_config,
     tiny_network,
 )
@@ -39,10 +40,6 @@ def decomposed(network, texts=PADDED, place=0):
     stack, batch = network.stacks[place], one_batch(network, texts)
     layers = decompose(network, stack, batch, branch_constants(network, stack))
     return layers, torch.from_numpy(batch.counted)
-
-
-def relative(found, expected):
-    return float((found - expected).norm() / expected.norm())
 
 
 def test_every_architecture_of_the_table_has_a_network_here():

@@ -231,6 +231,11 @@ def make_texts(*lengths, seed=0):
     )
 
 
+def ids_of(text):
+    """The ids of a text, as a batch of one."""
+    return torch.tensor([[int(number) for number in text.text.split()]])
+
+
 def joined(states):
     """All batches as one, by the names of the parts."""
     batches = list(states)
