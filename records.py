@@ -217,9 +217,10 @@ class SlotSpectrum:
 
 
 GATED_NOTE, PRIVATE_NOTE = "gated on the Hub", "private on the Hub"
+"""Notes of models that not everybody may read: they are not published unasked."""
+
 NOT_OF_WEIGHTS = (GATED_NOTE, PRIVATE_NOTE, "its card names ", "its files name ", "names no base")
 """Beginnings of notes that tell nothing of the weights."""
-"""Notes of models that not everybody may read: they are not published unasked."""
 
 Verification = Literal["sha256", "crc", "unverified"]
 """How bytes were compared with what is listed of them: `ModelRecord.verified`."""
@@ -356,8 +357,8 @@ class Indexed:
 LossName = Literal["causal", "seq2seq", "masked", "classification", "regression", "contrastive"]
 """Losses whose gradient a data set gives."""
 
-LABELLED_LOSSES: tuple[LossName, ...] = ("classification", "regression")
 TOKEN_LOSSES: tuple[LossName, ...] = ("causal", "seq2seq", "masked")
+LABELLED_LOSSES: tuple[LossName, ...] = ("classification", "regression")
 """Those that labels decide, by a head that is fitted on the data."""
 
 

@@ -119,12 +119,12 @@ def deltadex(folder: Path) -> float:
     from deltadex.indexer.base import Base
     from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
-    from deltadex.indexer.job import Job, single_torch_thread
+    from deltadex.indexer.job import IndexJob, single_torch_thread
     from deltadex.indexer.run import fingerprint_member
     from deltadex.records import Indexed
 
     base = Base(name="base", folder=folder / "base")
-    job = Job(
+    job = IndexJob(
         base=base,
         wanted=Wanted(names=("base",)),
         recipes=[make_recipe("sketch", RANK, ())],

@@ -89,15 +89,16 @@ def fingerprint(folder: Path | None, threads: int, share: float) -> Figures:
     from deltadex.indexer.base import Base
     from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
-    from deltadex.indexer.job import Job, base_parts, single_torch_thread
+    from deltadex.indexer.job import IndexJob, base_parts, single_torch_thread
     from deltadex.indexer.run import fingerprint_member
     from deltadex.records import Indexed
 
     base = Base(name=BASE, folder=None if folder is None else folder / "base")
-    recipes = [make_recipe("sketch", RANK, (), share=share)]
+    names, recipes = Wanted(names=(BASE,)), [make_recipe("sketch", RANK, (), share=share)]
     parts = base_parts(base, recipes)
-    names = Wanted(names=(BASE,))
-    job = Job(base=base, wanted=names, recipes=recipes, layout=(), threads=threads, parts=parts)
+    job = IndexJob(
+        base=base, wanted=names, recipes=recipes, layout=(), threads=threads, parts=parts
+    )
     model = TUNED if folder is None else str(folder / "tuned")
     with AnonymousMemory() as memory, single_torch_thread():
         start, processor = time.perf_counter(), time.process_time()

@@ -36,7 +36,7 @@ from .columns import (
     passed_over,
     read_messages,
 )
-from .rows import NumberedRow, Row, Table
+from .rows import DataTable, NumberedRow, Row
 from .rows.data_files import DataFiles, locate_data_files
 
 HASH_BYTES = 8
@@ -123,7 +123,7 @@ class ExampleSet:
         return f'{found.part} = column "{found.column}" ({details})'
 
 
-class Sample:
+class HashSample:
     """The drafts with the smallest hashes of those that were offered. Peak: twice `size` drafts."""
 
     def __init__(self, size: int, seed: int) -> None:
@@ -362,9 +362,9 @@ def read_examples(
     files = locate_data_files(Path(path), split)
     choice = columns or ColumnChoice()
     name = name or files.root.name
-    scan = _scan(name, files, choice, Sample(max_examples, seed), "utf-8")
+    scan = _scan(name, files, choice, HashSample(max_examples, seed), "utf-8")
     if scan.undecodable > scan.decoded:
-        scan = _scan(name, files, choice, Sample(max_examples, seed), "cp1252")
+        scan = _scan(name, files, choice, HashSample(max_examples, seed), "cp1252")
     return _example_set(files, scan, seed, template)
 
 
@@ -374,7 +374,7 @@ class _Scan:
     decoded, and those with bytes that are not of the encoding."""
 
     source: str
-    sample: Sample
+    sample: HashSample
     found: tuple[FoundColumn, ...]
     notes: list[str]
     rows: int = 0
@@ -387,7 +387,7 @@ class _Scan:
         before = self.skipped.get(reason) or SkippedRows(reason, 0, where)
         self.skipped[reason] = replace(before, rows=before.rows + 1)
 
-    def add(self, table: Table, row: NumberedRow, reader: RowReader, is_one: bool) -> None:
+    def add(self, table: DataTable, row: NumberedRow, reader: RowReader, is_one: bool) -> None:
         number, values = row
         self.rows += 1
         draft = values if isinstance(values, str) else reader.draft(values)
@@ -412,7 +412,7 @@ class _Scan:
 
 
 def _scan(
-    name: str, files: DataFiles, choice: ColumnChoice, sample: Sample, encoding: str
+    name: str, files: DataFiles, choice: ColumnChoice, sample: HashSample, encoding: str
 ) -> _Scan:
     tables = files.tables(encoding, (*(name.lower() for name in choice.names), *USUAL_NAMES))
     names = tuple(dict.fromkeys(name for table in tables for name in table.columns))
@@ -444,7 +444,7 @@ def _scan(
     return scan
 
 
-def _head(table: Table) -> Iterator[NumberedRow]:
+def _head(table: DataTable) -> Iterator[NumberedRow]:
     """The first rows, as many as have `CHARACTERS_LOOKED_AT` together."""
     characters = 0
     for row in islice(table.rows(table.columns), ROWS_LOOKED_AT):

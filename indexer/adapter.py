@@ -266,7 +266,7 @@ class Tensors:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AdapterScale:
     """alpha / divisor, between an adapter's product and ΔW; 1 where nothing states an alpha.
     `tensor`: where the module stores its own, as kohya's scripts do."""
 
@@ -453,26 +453,26 @@ def _replaced_part(
 
 def _lora_scale(
     module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, *, adaptive: bool
-) -> Scale:
+) -> AdapterScale:
     """AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank."""
     rank = tensors.shape(kinds["lora_A"])[0]
     if adaptive:
         alpha = config.alpha
         if alpha is not None and alpha <= 0:
             alpha = float(rank)
-        return Scale(alpha, (config.init_rank or float(rank)) + 1e-5)
+        return AdapterScale(alpha, (config.init_rank or float(rank)) + 1e-5)
     return _scale_of(module, kinds, tensors, config, rank)
 
 
 def _scale_of(
     module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int
-) -> Scale:
+) -> AdapterScale:
     """alpha / r, or alpha / √r of rsLoRA."""
     alpha = config.alpha_of(module)
     own = _own_alpha(kinds, tensors)
     if alpha is not None and ".lora_down" not in kinds["lora_A"]:
         own = None  # PEFT's names: PEFT reads alpha from the config alone
-    return Scale(alpha, math.sqrt(rank) if config.rslora else float(rank), own)
+    return AdapterScale(alpha, math.sqrt(rank) if config.rslora else float(rank), own)
 
 
 def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -521,15 +521,15 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 
 def _product_scale(
     module: str, kinds: Kinds, rank: int | None, tensors: Tensors, config: AdapterConfig
-) -> Scale:
+) -> AdapterScale:
     """alpha / r; where both of LoKr's sides are whole, only the config knows r."""
     alpha, own = config.alpha_of(module), _own_alpha(kinds, tensors)
     if alpha is not None:
         own = None
     divisor = float(rank) if rank else config.rank_of(module)
     if divisor is None or (rank is None and own is not None):
-        return Scale(None, 1.0)
-    return Scale(alpha, divisor, own)
+        return AdapterScale(None, 1.0)
+    return AdapterScale(alpha, divisor, own)
 
 
 def _kronecker_side(

@@ -95,7 +95,7 @@ def _is_modest(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class CardLabel:
     """A dataset label as it is compared, as its source spells it, and the source."""
 
     dataset: str | None
@@ -103,7 +103,7 @@ class Label:
     label_source: str | None
 
 
-NO_LABEL = Label(None, None, None)
+NO_LABEL = CardLabel(None, None, None)
 
 
 def label_of(
@@ -112,7 +112,7 @@ def label_of(
     tags: Iterable[object] = (),
     card: Config | None = None,
     text: str = "",
-) -> Label:
+) -> CardLabel:
     """The first label that names data: tags, card, model-index, card sentence, name. A collection
     of which nothing tells the part is no label to compare: it is kept as it is spelled, beside a
     name's guess too."""
@@ -129,10 +129,10 @@ def label_of(
         names = sorted({n for raw in labels if (n := normalise(raw, hint=hint))})
         if names:
             spelled = "+".join(sorted(set(labels)))
-            return Label("+".join(names), (source == "name" and collection) or spelled, source)
+            return CardLabel("+".join(names), (source == "name" and collection) or spelled, source)
         of_several = {r for r in labels if r.strip().rsplit("/", 1)[-1].lower() in needs_part}
         collection = collection or "+".join(sorted(of_several))
-    return Label(None, collection or None, None)
+    return CardLabel(None, collection or None, None)
 
 
 def normalise(raw: str, *, hint: str | None = None) -> str | None:

@@ -501,7 +501,7 @@ class LabelMatches:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelsFile:
     """Rows by model id and by the folder that the id means beside the file."""
 
     path: Path
@@ -556,7 +556,7 @@ class Labels:
         return matches
 
 
-def read_labels(path: Path) -> Labels:
+def read_labels(path: Path) -> LabelsFile:
     """The labels in a table with a `model` column and any of `dataset`, `author`, `run`, separated
     by commas, semicolons or tabs; a `SourceError` if unreadable, or if one model has two labels."""
     by_id: dict[str, LabelRow] = {}
@@ -577,7 +577,7 @@ def read_labels(path: Path) -> Labels:
                 raise SourceError(f"{path}, line {number}: its model has two labels")
             if (folder := resolved(path.parent / model)) is not None:
                 by_folder[folder] = label
-    return Labels(path, by_id, by_folder)
+    return LabelsFile(path, by_id, by_folder)
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:

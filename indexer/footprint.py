@@ -19,7 +19,7 @@ from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
-from .job import FOR_CONTENT, Job
+from .job import FOR_CONTENT, IndexJob
 from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_few_rows, measure_rows, strengths_of
 from .tokenizer import difference
 
@@ -28,7 +28,7 @@ BLOCK_AT = 0.25
 every text has."""
 
 
-def read_footprint(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
+def read_footprint(member: Member, checkpoint: Checkpoint, job: IndexJob) -> Footprint:
     """A model's footprint; of kind `none` with the reason where its embedding cannot be read.
 
     Peak: a full checkpoint's embedding and the base's, mapped or held.
@@ -51,7 +51,7 @@ def _none(note: str | None, kind: Literal["none", "frozen"] = "none") -> Footpri
     return Footprint(kind=kind, tokens=tokens, strengths=strengths, note=note)
 
 
-def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) -> Footprint:
+def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: IndexJob) -> Footprint:
     base = job.base.weights()
     base_ref = _base_embedding(base)
     if ref.dtype not in DTYPES or not DTYPES[ref.dtype].is_floating_point:
@@ -77,7 +77,7 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Job) 
     return _with_tokenizer(footprint, member, job, differs=ref.shape[0] != base_ref.shape[0])
 
 
-def _ranges(rows: int, job: Job) -> list[tuple[int, int]]:
+def _ranges(rows: int, job: IndexJob) -> list[tuple[int, int]]:
     """The rows that are read, by the base's alone."""
     if job.parts is None:
         return [(0, rows)]
@@ -150,7 +150,7 @@ def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
     return notes, clean
 
 
-def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
+def _of_adapter(member: Member, checkpoint: Checkpoint, job: IndexJob) -> Footprint:
     """Of a whole embedding that it stores, of trained tokens, or of a LoRA of the embedding."""
     whole = {n: ref for n, ref in checkpoint.tensors.items() if parse_name(n).kind == "value"}
     ref = find_embedding(whole, None)
@@ -163,7 +163,7 @@ def _of_adapter(member: Member, checkpoint: Checkpoint, job: Job) -> Footprint:
     return _low_rank(checkpoint, left[0]) if left else _none(None, "frozen")
 
 
-def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Job) -> Footprint:
+def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: IndexJob) -> Footprint:
     """`trainable_token_indices`: the rows that may be trained are named in the config; those that
     turned from the base's occurred."""
     rows = checkpoint.read(name)
@@ -232,7 +232,9 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
     )
 
 
-def _with_tokenizer(footprint: Footprint, member: Member, job: Job, *, differs: bool) -> Footprint:
+def _with_tokenizer(
+    footprint: Footprint, member: Member, job: IndexJob, *, differs: bool
+) -> Footprint:
     """The footprint with the model's own tokenizer, where that is not the base's. On the Hub it is
     fetched only where the numbers of rows differ."""
     from ..store import tokenizer_hash

@@ -30,7 +30,7 @@ from .family import (
 )
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
 from .hub import ListingMemory, WalkCounts, list_family
-from .job import Job, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
+from .job import IndexJob, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
@@ -215,7 +215,7 @@ def index_family(
     if not is_remote and all(m.is_adapter or m.stated_bytes <= SMALL_BYTES for m in members):
         workers = min(cpu_count(), max(1, len(members)))
     workers = options.workers or workers
-    job = Job(
+    job = IndexJob(
         base=base,
         wanted=wanted,
         recipes=recipes,

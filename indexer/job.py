@@ -368,7 +368,7 @@ class Cancelled(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class IndexJob:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
     of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
     whole files also under a budget, and those again that were not verified; `footprints`: whether
@@ -422,9 +422,9 @@ class Job:
             raise Cancelled
 
 
-def _job_elsewhere(base: Base, plain: dict[str, Any]) -> Job:
+def _job_elsewhere(base: Base, plain: dict[str, Any]) -> IndexJob:
     parts = base_parts(base, plain["recipes"], verify=plain["verify"])
-    return Job(base=base, parts=parts, **plain)
+    return IndexJob(base=base, parts=parts, **plain)
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:

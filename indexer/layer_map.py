@@ -118,7 +118,7 @@ def find_layer_map(
 ) -> LayerMap | None:
     """How a model's layers are a base's; None where no matrix has the shape of one of the base's.
     `among`: bases that are tried, for p. First by names, then by shapes alone."""
-    compared = _Comparison()
+    compared = _RunCorrelations()
     named = _named_map(child, base, compared, among=among)
     if named is not None and named.is_significant:
         return named
@@ -135,7 +135,7 @@ def find_layer_map(
 def _named_map(
     child: Sequence[MatrixSample],
     base: Sequence[MatrixSample],
-    compared: _Comparison,
+    compared: _RunCorrelations,
     *,
     among: int,
 ) -> LayerMap | None:
@@ -199,7 +199,7 @@ def _best_path(z: Float64[np.ndarray, "rows columns"]) -> list[int]:
 def _renamed(
     child: Sequence[MatrixSample],
     base: Sequence[MatrixSample],
-    compared: _Comparison,
+    compared: _RunCorrelations,
     *,
     among: int,
 ) -> tuple[list[MatrixSample], float] | None:
@@ -235,7 +235,7 @@ def _pooled(
     theirs: Mapping[str, Sequence[MatrixSample]],
     rows: Sequence[int],
     columns: Sequence[int],
-    compared: _Comparison,
+    compared: _RunCorrelations,
 ) -> Float64[np.ndarray, "rows columns"]:
     """z of every pair of layers: the sum over the roles that both have, over the root of their
     number."""
@@ -252,7 +252,7 @@ def _pooled(
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _RunCorrelations:
     """Correlations between runs of two models; the scores of each run are computed once."""
 
     _scores: dict[tuple[int, int], Float64[np.ndarray, " entries"]] = field(default_factory=dict)
@@ -303,7 +303,8 @@ def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entrie
 
 
 def _null_scale(
-    groups: Sequence[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]], compared: _Comparison
+    groups: Sequence[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]],
+    compared: _RunCorrelations,
 ) -> float:
     """How many times wider than chance correlations are that mean nothing: those of runs at
     shifted places, and of different roles of equal shape; by their median square, at least 1."""

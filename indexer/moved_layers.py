@@ -25,7 +25,7 @@ from .architecture.placement import label
 from .base import BaseWeights
 from .checkpoint import FEW_BYTES, Checkpoint
 from .family import Member
-from .job import Job
+from .job import IndexJob
 from .layer_map import LayerMap, describe_layers, find_layer_map
 from .untrusted_text import name_some
 from .weight_samples import layer_matrices, sample_matrices
@@ -52,7 +52,7 @@ class MovedModel:
     note: str
 
 
-def find_moved(member: Member, job: Job) -> MovedModel | None:
+def find_moved(member: Member, job: IndexJob) -> MovedModel | None:
     """Where a full checkpoint's layers are in the base; None where its weights do not show it."""
     try:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
@@ -70,7 +70,7 @@ def find_moved(member: Member, job: Job) -> MovedModel | None:
         return None
 
 
-def _layer_map(member: Member, checkpoint: Checkpoint, job: Job) -> LayerMap | None:
+def _layer_map(member: Member, checkpoint: Checkpoint, job: IndexJob) -> LayerMap | None:
     matrices, base = layer_matrices(checkpoint.tensors, member.config), job.base.samples()
     shapes = {matrix.shape for matrix in base}
     if not any(matrix.shape in shapes for matrix in matrices):

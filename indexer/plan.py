@@ -261,7 +261,9 @@ EXAMPLES = 3
 """Models that are named beside the count of those with the same code."""
 
 
-def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Track = iter) -> Plan:
+def make_plan(
+    catalog: Catalog, options: IndexOptions, bandwidth: str, track: Track = iter
+) -> PlannedRun:
     """What `index_family` with the same options would do, from listings and headers alone. The
     finished listing stays in the catalog for the run, unless the catalog is only read.
     `options.workers` are machines, each with a connection of this `bandwidth`: `1Gbit`, `50MB`."""
@@ -302,7 +304,7 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
         no_base = ModelError("needs-base", failure)
         fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]
     base_bytes = weights.checkpoint.bytes_total if weights else 0
-    return Plan(
+    return PlannedRun(
         base=base,
         weights=weights,
         base_failure=failure,
@@ -322,7 +324,7 @@ def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Tr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PlannedRun:
     """A run that has not begun. `earlier`: what is said of members that need not be read; `sized`:
     members that are new or changed, refused ones included."""
 

@@ -26,7 +26,7 @@ from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Collector, Layout, Measurement
 from .footprint import read_footprint
 from .index import known_shapes
-from .job import Job, base_parts, choose_device, cpu_count, ordered, single_torch_thread
+from .job import IndexJob, base_parts, choose_device, cpu_count, ordered, single_torch_thread
 from .kept_lexicon import known_lexicon
 from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
@@ -62,7 +62,7 @@ def collect_updates(
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted)
-    job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
+    job = IndexJob(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -97,7 +97,7 @@ class OpenUpdate:
     ) -> None:
         """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
         wanted = wanted_base(self.base)
-        job = Job(base=self.base, wanted=wanted, recipes=(), layout=(), threads=self.threads)
+        job = IndexJob(base=self.base, wanted=wanted, recipes=(), layout=(), threads=self.threads)
         collect_full(self.member, self.checkpoint, job, collector, only=only)
 
 
@@ -254,10 +254,10 @@ def fingerprint_query(
     shapes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Indexed:
     """The fingerprint of a model that is not in the catalog; nothing is stored. `layout` and
-    `shapes`: the family's, as of `Job`; the catalog's where they are None. `UnknownModel` if there
-    is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
+    `shapes`: the family's, as of `IndexJob`; the catalog's where they are None. `UnknownModel` if
+    there is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
     base = resolve_base(catalog, base_name)
-    job = Job(
+    job = IndexJob(
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
@@ -280,7 +280,7 @@ def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:
     embedding and the base's are all that is read. A `RequestError` if it cannot be opened."""
     base = resolve_base(catalog, base_name)
     base.plan = FEW_BYTES
-    job = Job(base=base, wanted=wanted_base(base), recipes=(), layout=(), footprints=True)
+    job = IndexJob(base=base, wanted=wanted_base(base), recipes=(), layout=(), footprints=True)
     member = find_member(model, base.name)
     if member.refusal is not None and member.refusal.code != "quantized":
         raise _unanswered(model, member.refusal)
@@ -316,7 +316,7 @@ def fingerprint_sent_adapter(
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
     opened = kind(name=base, folder=path if may_open_base and path.is_absolute() else None)
-    job = Job(
+    job = IndexJob(
         base=opened,
         wanted=Wanted(names=(base,)),
         recipes=[recipe],
@@ -334,7 +334,7 @@ def fingerprint_sent_adapter(
     raise ModelError(outcome.code, outcome.reason)
 
 
-def _fingerprint(member: Member, job: Job) -> Outcome:
+def _fingerprint(member: Member, job: IndexJob) -> Outcome:
     with single_torch_thread():
         return fingerprint_member(refuse_strangers(member, job.wanted), job)
 

@@ -76,7 +76,7 @@ class RoundedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compared:
+class _RoundedCandidate:
     """A candidate's values in the rows of a copy, and how far they are from its numbers: the share
     that its rounding does not give, or the distance where a rounding is not exact."""
 
@@ -93,10 +93,10 @@ def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
     try:
         with closing(open_local(member.folder, given=member.given)) as copy:
             rows = list(_rows_of(copy, member))
-        nearest: list[_Compared] = []
+        nearest: list[_RoundedCandidate] = []
         for candidate in candidates if rows else ():
             if candidate.record.id != member.record.id and (values := _same_rows(candidate, rows)):
-                compared = _Compared(candidate.record.id, _far(rows, values), values)
+                compared = _RoundedCandidate(candidate.record.id, _far(rows, values), values)
                 nearest = sorted([*nearest, compared], key=attrgetter("far"))[:NEAREST]
         return _line(rows, nearest) if nearest else None
     # what is said of the copy is why it was refused
@@ -111,7 +111,7 @@ def _far(rows: list[RoundedRows], values: list[torch.Tensor]) -> float:
     return _distance([r.values for r in rows], values)
 
 
-def _line(rows: list[RoundedRows], nearest: list[_Compared]) -> str | None:
+def _line(rows: list[RoundedRows], nearest: list[_RoundedCandidate]) -> str | None:
     best, *others = nearest
     if rows[0].is_exact:
         # models that share these rows, as frozen ones, are as near

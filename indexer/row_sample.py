@@ -14,7 +14,7 @@ from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
 from .delta import LowRankDelta, MatrixUpdate
 from .family import find_member
-from .job import MOST_SHARE, BaseParts, Job, read_parts, single_torch_thread
+from .job import MOST_SHARE, BaseParts, IndexJob, read_parts, single_torch_thread
 from .updates import collect_adapter
 
 ROW_SHARE = 0.01
@@ -71,7 +71,7 @@ class RowSample:
                 require_same_layers(placed, self.base.weights().placed)
                 read = read_parts(checkpoint, placed.placements, self.parts.parts)
                 return {placement.key: rows.clone() for placement, rows in read}
-            job = Job(
+            job = IndexJob(
                 base=self.base,
                 wanted=wanted_base(self.base),
                 recipes=(),

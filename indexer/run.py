@@ -46,7 +46,7 @@ from .family import LabelMatches, Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
 from .hub import HubSession, HubWeights, is_repo_id
-from .job import ALL_BYTES, Job, WantedBytes, cpu_count, single_torch_thread, thread_pool
+from .job import ALL_BYTES, IndexJob, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
 from .rounding import original_of
@@ -110,7 +110,7 @@ class Report:
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
-        self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
+        self, fresh: Sequence[Member], progress: Progress | None, job: IndexJob | None = None
     ) -> None:
         if progress is None:
             return
@@ -226,7 +226,7 @@ class Report:
         }
 
 
-def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
+def fingerprint_member(member: Member, job: IndexJob, remote: HubWeights | None = None) -> Outcome:
     """The model's fingerprints and statistics, or why there are none; never raises for a model, but
     `Cancelled` if the run is being stopped. A refusal of a Hub model that a changed byte could
     explain is not believed at once: the second reading counts. `remote`: its weight files on the
@@ -245,7 +245,7 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     return _after(first, _read(member, job, None))
 
 
-def _other_claim(member: Member, job: Job) -> list[str]:
+def _other_claim(member: Member, job: IndexJob) -> list[str]:
     """A note for a model whose files name another base on the Hub than its weights show."""
     claims = [claim for claim in member.claims if "/" in claim and is_repo_id(claim)]
     if not claims or job.wanted.named_in(member.claims):
@@ -263,7 +263,7 @@ def _after(first: Outcome, again: Outcome) -> Outcome:
 
 
 def _read(
-    member: Member, job: Job, remote: HubWeights | None, moved: MovedModel | None = None
+    member: Member, job: IndexJob, remote: HubWeights | None, moved: MovedModel | None = None
 ) -> Outcome:
     start = time.monotonic()
     checkpoint: Checkpoint | None = None
@@ -359,7 +359,7 @@ TELLING = frozenset({"exact", "tied", "frozen"})
 
 
 def _footprint_alone(
-    member: Member, checkpoint: Checkpoint | None, job: Job
+    member: Member, checkpoint: Checkpoint | None, job: IndexJob
 ) -> tuple[Checkpoint | None, Footprint | None]:
     """The footprint of a model that is refused; None where its embedding tells nothing either."""
     try:
@@ -438,7 +438,7 @@ def _refuse_taken_id(member: Member, before: Known | None) -> Member:
 
 def read_members(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     workers: int,
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
@@ -480,7 +480,7 @@ def read_members(
 
 
 def _work(
-    member: Member, job: Job, by_hash: Mapping[str, str], known: Mapping[str, Known]
+    member: Member, job: IndexJob, by_hash: Mapping[str, str], known: Mapping[str, Known]
 ) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
@@ -510,7 +510,7 @@ def _work(
     return fingerprint_member(member, job, remote)
 
 
-def _holds(before: Known, sha256: str | None, job: Job) -> bool:
+def _holds(before: Known, sha256: str | None, job: IndexJob) -> bool:
     """Whether the catalog has all that these weights would give."""
     is_indexed = before.status == "indexed" and sha256 is not None
     is_verified = not job.verify or before.verified != "unverified"
@@ -591,7 +591,7 @@ def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lea
         yield Lease.of(batch, recipes)
 
 
-def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
+def read_lease(lease: Lease, job: IndexJob, workers: int = 1) -> Part:
     outcomes: dict[str, Outcome] = {}
     fetched = job.base.bytes_fetched
 
@@ -606,12 +606,12 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
     return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
 
 
-def refused_part(lease: Lease, job: Job, reason: str) -> Part:
+def refused_part(lease: Lease, job: IndexJob, reason: str) -> Part:
     outcomes = [Refused(model=m.record, code="internal", reason=reason) for m in lease.members]
     return part_of(lease, job, outcomes, 0)
 
 
-def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int) -> Part:
+def part_of(lease: Lease, job: IndexJob, outcomes: Iterable[Outcome], base_bytes: int) -> Part:
     weights = job.base.opened()
     order = {member.record.id: row for row, member in enumerate(lease.members)}
     return Part(
@@ -649,7 +649,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Cluster:
+class RayCluster:
     """Workers of a Ray cluster, actors that read one lease at a time; `tasks`: lease and worker by
     Ray's reference."""
 
@@ -686,7 +686,7 @@ class Cluster:
 
 
 @contextmanager
-def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator[Cluster]:
+def opened_cluster(address: str, workers: int, job: IndexJob, parts: str) -> Iterator[RayCluster]:
     """Workers of the cluster at an address, or of one of this machine's own, for a block; a
     `RequestError` if Ray is not installed, or the cluster cannot be reached. No workers take one
     for each processor of the cluster."""
@@ -705,8 +705,8 @@ def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator
             with _own_sigterm():
                 ray.init(address=address, **options)
             n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-            actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
-            cluster = Cluster(ray, [actor.remote(job, parts) for _ in range(n_workers)])
+            actor = ray.remote(num_cpus=1, max_restarts=-1)(LeaseReader)
+            cluster = RayCluster(ray, [actor.remote(job, parts) for _ in range(n_workers)])
         except Exception as err:  # of Ray's own start, some have no other class
             raise RequestError(
                 f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
@@ -756,10 +756,10 @@ def _ray() -> Any:
     return ray
 
 
-class Worker:
+class LeaseReader:
     """Reads leases; an actor. All that it keeps between them is the opened base."""
 
-    def __init__(self, job: Job, parts: str) -> None:
+    def __init__(self, job: IndexJob, parts: str) -> None:
         self._job = job
         job.session.contact.answered = True  # who gives the leases has listed the models
         self._folder = PartFolder(parts)
@@ -788,7 +788,7 @@ SHED_EVERY = 128
 
 def index_members(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     options: IndexOptions,
     workers: int,
@@ -805,7 +805,7 @@ def index_members(
 
 def index_here(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     options: IndexOptions,
     workers: int,
@@ -828,7 +828,7 @@ def index_here(
 
 def index_into_parts(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     options: IndexOptions,
     workers: int,
@@ -856,7 +856,7 @@ def index_into_parts(
 
 def index_on_ray(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     options: IndexOptions,
     progress: Progress | None,
@@ -884,7 +884,7 @@ def index_on_ray(
 
 def _begun(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     options: IndexOptions,
     known: Mapping[str, Known],
@@ -902,7 +902,7 @@ def _begun(
     return report, fresh
 
 
-def _complete(report: Report, job: Job, catalog: Catalog) -> None:
+def _complete(report: Report, job: IndexJob, catalog: Catalog) -> None:
     """Read the footprints of models that were indexed without, embeddings alone; settle copies."""
     if job.base.name not in catalog.bases():
         return
@@ -922,7 +922,7 @@ def _complete(report: Report, job: Job, catalog: Catalog) -> None:
 
 def _recorded(
     members: Sequence[Member],
-    job: Job,
+    job: IndexJob,
     catalog: Catalog,
     known: Mapping[str, Known],
     workers: int,
@@ -976,7 +976,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 
 
 def _parts(
-    members: Sequence[Member], job: Job, folder: PartFolder, options: IndexOptions
+    members: Sequence[Member], job: IndexJob, folder: PartFolder, options: IndexOptions
 ) -> Generator[Part, None, None]:
     """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
     refused = [member for member in members if member.refusal is not None]
@@ -989,7 +989,9 @@ def _parts(
             yield from _written(queue, job, folder, cluster)
 
 
-def _written(queue: deque[Lease], job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
+def _written(
+    queue: deque[Lease], job: IndexJob, folder: PartFolder, cluster: RayCluster
+) -> Iterator[Part]:
     deaths: Counter[str] = Counter()
     while queue or cluster.tasks:
         while queue and cluster.idle:

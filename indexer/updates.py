@@ -41,7 +41,7 @@ from .delta import (
 )
 from .family import Member
 from .fingerprint import Collector, Measurement
-from .job import Job, ordered, read_parts
+from .job import IndexJob, ordered, read_parts
 from .untrusted_text import name_some
 
 MIN_COSINE = 0.25
@@ -60,7 +60,7 @@ layer, and the cosine of child and base, 1 where they are near."""
 def collect_full(
     member: Member,
     checkpoint: Checkpoint,
-    job: Job,
+    job: IndexJob,
     collector: Collector[Measurement],
     placed: PlacedModel | None = None,
     only: Collection[Key] | None = None,
@@ -100,7 +100,7 @@ def collect_full(
 
 
 def _note_on_unread(
-    placed: PlacedModel, checkpoint: Checkpoint, job: Job, *, is_moved: bool
+    placed: PlacedModel, checkpoint: Checkpoint, job: IndexJob, *, is_moved: bool
 ) -> str:
     """What part of a model its update rests on: under a budget, and where layers moved, what has no
     slot is not compared."""
@@ -188,7 +188,7 @@ class _Comparison(Generic[Measurement]):
 
     placed: PlacedModel
     checkpoint: Checkpoint
-    job: Job
+    job: IndexJob
     collector: Collector[Measurement]
     gate: BaseGate
 
@@ -274,7 +274,7 @@ def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
 
 
 def collect_adapter(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
+    member: Member, checkpoint: Checkpoint, job: IndexJob, collector: Collector[Measurement]
 ) -> ModelRecord:
     """Pass every module's update to the collector; the record with what the files say. Only methods
     whose ΔW is a function of W open the base."""
@@ -314,7 +314,7 @@ def collect_adapter(
 
 
 def _updates(
-    module: str, placements: Sequence[Placement], adapter: Adapter, rounding: float, job: Job
+    module: str, placements: Sequence[Placement], adapter: Adapter, rounding: float, job: IndexJob
 ) -> Iterator[MatrixUpdate]:
     """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
@@ -377,7 +377,7 @@ def _dense(delta: Delta) -> torch.Tensor:
     return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
-def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, ...]]:
+def _shapes(adapter: Adapter, job: IndexJob) -> dict[str, tuple[int, ...]]:
     """(out, in) of every module; the base's where the adapter's tensors do not show it. A module
     that is no layer matrix (a head saved whole) needs neither."""
     shapes = dict(adapter.modules)

@@ -22,7 +22,7 @@ from .neighbours import find_similar_each as find_similar_each
 from .neighbours import pair_cosine as pair_cosine
 from .neighbours import prepare_search as prepare_search
 from .neighbours import prepare_traits as prepare_traits
-from .trained_on import KeptData as KeptData
+from .trained_on import KeptEvidence as KeptEvidence
 from .trained_on import TrainedModel as TrainedModel
 from .trained_on import TrainedModels as TrainedModels
 from .trained_on import check_searchable as check_searchable

@@ -194,7 +194,7 @@ def _answers_of(
 
 def _comparisons(
     catalog: Catalog, asked: Sequence[_Asked], other: FamilyView, reasons: list[str]
-) -> Iterator[_Compared]:
+) -> Iterator[_ComparedFamily]:
     """The query with another family's models of each sort; `reasons` has why one cannot be."""
     sides = worded(catalog, other)
     for query, theirs in product(asked, sides):
@@ -205,7 +205,7 @@ def _comparisons(
                 reasons.append(str(err))
 
 
-def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _Compared:
+def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _ComparedFamily:
     """`RequestError` where either family has too few models, or they share too few words."""
     words = shared_words(asked.words, theirs.words)
     queries, mean = asked.rows(words), _usual(theirs, words)
@@ -218,7 +218,7 @@ def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _Compared:
     gaps = None
     if others and min(len(queries), len(rows)) >= FEWEST_KNOWN:
         gaps = nearest - np.max(others, axis=0)
-    return _Compared(asked, theirs.view, rows, nearest, gaps, len(words))
+    return _ComparedFamily(asked, theirs.view, rows, nearest, gaps, len(words))
 
 
 def _are_copies(one: Footprint, other: Footprint) -> bool:
@@ -228,7 +228,7 @@ def _are_copies(one: Footprint, other: Footprint) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Compared:
+class _ComparedFamily:
     """Models of another family, by rows of its view: how near each is to the query over so many
     words; and how far that is above its best with another model of the query's family, where a
     probability is known."""

@@ -28,7 +28,7 @@ from .evaluation import family_silhouette, mean_silhouette
 from .family_scores import TIE_DECIMALS, Codes, Rows, bounded
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .layout import COMPONENTS, sample_places, sampled_axes
-from .suggestions import UNKNOWN_SHARE, Sample, suggest_datasets
+from .suggestions import UNKNOWN_SHARE, ModelSample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 from .word_names import WordNames
 
@@ -494,7 +494,7 @@ def cluster_family(
     # 3 of 100 models, 16 of 4,000
     smallest = min_size or max(3, round(math.sqrt(n_models) / 4))
     codes = find_clusters(family, smallest)
-    sample = Sample.of(family) if suggest or family.scores is None else None
+    sample = ModelSample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     names = WordNames.of(catalog, view)
     namings = name_clusters(members, {id: records[id] for id in family.ids}, names.of_group)
@@ -554,7 +554,7 @@ def _notes(n_models: int, min_size: int) -> list[str]:
 
 
 def measure_agreement(
-    family: LabelledModels, codes: Codes, sample: Sample | None = None
+    family: LabelledModels, codes: Codes, sample: ModelSample | None = None
 ) -> dict[str, object]:
     """The document of clusters' agreement with datasets, over the labelled models; None where it is
     not defined. A model of no cluster counts as a cluster of its own.

@@ -57,7 +57,7 @@ RankedBlock = tuple[
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Retrieval:
+class FamilyRetrieval:
     """A family, its models by row in order of id, and who of them asks.
 
     `codes` are datasets as places in `names`, −1 for none; a query's candidates have another number
@@ -80,7 +80,7 @@ class Retrieval:
         *,
         with_unlabelled: bool = False,
         queries: int | None = None,
-    ) -> Retrieval:
+    ) -> FamilyRetrieval:
         """The retrieval that an evaluation measures; `exclude` removes the query's own author or
         run from its candidates and siblings. Of a large family `queries` are sampled."""
         family = family.sorted_by_id()
@@ -169,7 +169,7 @@ MAX_CELLS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
+class QueryRetrieval:
     """What one labelled model retrieved: purity is the share of the `siblings` nearest that are
     siblings, whose labels are `retrieved`; average precision is over the whole ranking."""
 
@@ -192,12 +192,12 @@ class Ranked:
     models, −1 beyond; none where that is more than `MAX_CELLS`.
     """
 
-    results: list[QueryResult]
+    results: list[QueryRetrieval]
     rows: Int64[np.ndarray, " labelled"]
     nearest: Int64[np.ndarray, "labelled depth"]
 
 
-def rank(retrieval: Retrieval) -> Ranked:
+def rank(retrieval: FamilyRetrieval) -> Ranked:
     """Every query's result, from one reading of the family's scores."""
     labelled = np.flatnonzero(retrieval.codes >= 0)
     rows = retrieval.queries if retrieval.is_large else labelled
@@ -206,7 +206,7 @@ def rank(retrieval: Retrieval) -> Ranked:
         depth = 0
     nearest = np.full((len(rows), depth), -1, dtype=np.int64)
     is_query = np.isin(rows, retrieval.queries)
-    results: list[QueryResult] = []
+    results: list[QueryRetrieval] = []
     start = 0
     for block, ranking, _ in retrieval.ranked_blocks(rows):
         nearest[start : start + len(block)] = ranking[:, :depth]
@@ -218,13 +218,15 @@ def rank(retrieval: Retrieval) -> Ranked:
     return Ranked(results, rows, nearest)
 
 
-def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidates"]) -> QueryResult:
+def _score(
+    retrieval: FamilyRetrieval, row: int, ranked: Int64[np.ndarray, " candidates"]
+) -> QueryRetrieval:
     """Purity, nn1 and average precision of one ranking of label codes."""
     own, names = int(retrieval.codes[row]), retrieval.names
     hits = np.flatnonzero(ranked == own)  # ranks of the siblings, from 0
     k = len(hits)
     precision_at_hits = np.arange(1, k + 1) / (hits + 1)
-    return QueryResult(
+    return QueryRetrieval(
         model=retrieval.family.ids[row],
         dataset=names[own],
         siblings=k,
@@ -251,7 +253,7 @@ Interval = tuple[float, float]
 
 
 def bootstrap_interval(
-    results: Sequence[QueryResult], *, seed: int = 0, resamples: int = RESAMPLES
+    results: Sequence[QueryRetrieval], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval | None:
     """95 % percentile interval of micro purity; None below `FEWEST` datasets.
 
@@ -304,7 +306,7 @@ class Significance:
 
 
 def permutation_test(
-    retrieval: Retrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
+    retrieval: FamilyRetrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
 ) -> Significance:
     """Whether purity is above what labels give that mean nothing.
 
@@ -339,7 +341,7 @@ def permutation_test(
 
 
 def _means(
-    retrieval: Retrieval, ranked: Ranked, codes: Codes
+    retrieval: FamilyRetrieval, ranked: Ranked, codes: Codes
 ) -> tuple[float, Float64[np.ndarray, " names"]]:
     """Mean purity of all queries and of each dataset's under these labels; NaN of none."""
     n_labels = len(retrieval.names)
@@ -434,7 +436,7 @@ def evaluate_families(
         RequestError: No labelled model has a sibling that may be retrieved.
     """
     retrievals = [
-        Retrieval.of(family, exclude, with_unlabelled=with_unlabelled, queries=queries)
+        FamilyRetrieval.of(family, exclude, with_unlabelled=with_unlabelled, queries=queries)
         for family in families
     ]
     check_queries(retrievals, exclude)
@@ -460,7 +462,7 @@ def evaluate_families(
     return document
 
 
-def check_queries(retrievals: Sequence[Retrieval], exclude: Exclude | None) -> None:
+def check_queries(retrievals: Sequence[FamilyRetrieval], exclude: Exclude | None) -> None:
     """Raise `RequestError` for families without a query; it says what would change that."""
     if any(retrieval.eligible for retrieval in retrievals):
         return
@@ -482,7 +484,7 @@ def check_queries(retrievals: Sequence[Retrieval], exclude: Exclude | None) -> N
     )
 
 
-def _counts(retrievals: Sequence[Retrieval]) -> dict[str, Any]:
+def _counts(retrievals: Sequence[FamilyRetrieval]) -> dict[str, Any]:
     """Who asked, and who did not; a dataset of two families is counted once."""
     labels = [
         Counter(label for label in retrieval.family.labels if label is not None)
@@ -506,7 +508,7 @@ def _counts(retrievals: Sequence[Retrieval]) -> dict[str, Any]:
     }
 
 
-def _measures(retrieval: Retrieval, seed: int) -> dict[str, Any]:
+def _measures(retrieval: FamilyRetrieval, seed: int) -> dict[str, Any]:
     if not len(retrieval.queries):
         return {**NO_MEASURES, "ci95_reason": "no queries"}
     ranked, family = rank(retrieval), retrieval.family
@@ -565,10 +567,10 @@ def _note(chance: float) -> str | None:
 
 
 def _by_dataset(
-    results: Iterable[QueryResult], significance: Significance, seed: int
+    results: Iterable[QueryRetrieval], significance: Significance, seed: int
 ) -> dict[str, dict[str, Any]]:
     """The queries of each dataset; p is not corrected for the number of datasets."""
-    members: dict[str, list[QueryResult]] = {}
+    members: dict[str, list[QueryRetrieval]] = {}
     for result in results:
         members.setdefault(result.dataset, []).append(result)
     document = {}
@@ -586,7 +588,7 @@ def _by_dataset(
     return document
 
 
-def _count_retrieved(results: Iterable[QueryResult]) -> dict[str, list[dict[str, Any]]]:
+def _count_retrieved(results: Iterable[QueryRetrieval]) -> dict[str, list[dict[str, Any]]]:
     """How often the k−1 nearest of each dataset's models have a label, the most frequent first."""
     counts = Counter((result.dataset, label) for result in results for label in result.retrieved)
     document: dict[str, list[dict[str, Any]]] = {}
@@ -597,7 +599,7 @@ def _count_retrieved(results: Iterable[QueryResult]) -> dict[str, list[dict[str,
     return document
 
 
-def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> dict[str, Any]:
+def _confusion(results: Iterable[QueryRetrieval], datasets: Sequence[str]) -> dict[str, Any]:
     """How often a query's very nearest is of which dataset; the last column is unlabelled."""
     counts = Counter((result.dataset, result.retrieved[0]) for result in results)
     rows = [[counts[row, column] for column in (*datasets, None)] for row in datasets]
@@ -646,7 +648,7 @@ def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:
 class Rankings:
     recipe_id: str
     way: str
-    retrieval: Retrieval
+    retrieval: FamilyRetrieval
 
     def tables(self) -> Iterator[pa.Table]:
         """A row for each query and candidate, some queries at a time: base, recipe, way, query,
@@ -698,7 +700,7 @@ def rankings(
 
     found = []
     for view, way, family in catalog.look(read):
-        retrieval = Retrieval.of(family, exclude, with_unlabelled=with_unlabelled)
+        retrieval = FamilyRetrieval.of(family, exclude, with_unlabelled=with_unlabelled)
         found.append(Rankings(view.recipe.id, way, retrieval))
     check_queries([ranking.retrieval for ranking in found], exclude)
     return found

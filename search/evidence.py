@@ -29,7 +29,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from ..store import FamilyView, Label
+from ..store import FamilyView, ModelLabel
 
 Numbers = Float64[np.ndarray, " models"]
 Square = Float64[np.ndarray, "models models"]
@@ -634,8 +634,8 @@ class LabelledCohort:
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
         self.rescore = rescore if len(rows) <= RESCORED else None
         self._last: tuple[Sequence[str | None], Calibration] | None = None
-        self._suspects: tuple[Sequence[Label | None], list[Suspect]] = ([], [])
-        self._read: tuple[str, Sequence[Label | None]] = ("", [])
+        self._suspects: tuple[Sequence[ModelLabel | None], list[Suspect]] = ([], [])
+        self._read: tuple[str, Sequence[ModelLabel | None]] = ("", [])
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now, without those that names of models gave; computed again where
@@ -645,7 +645,7 @@ class LabelledCohort:
             last = self._last = names, self.calibrate(names, len(view))
         return last[1]
 
-    def _labels(self, view: FamilyView) -> Sequence[Label | None]:
+    def _labels(self, view: FamilyView) -> Sequence[ModelLabel | None]:
         """Of the cohort's models, as of now; read again once the catalog has changed."""
         read = self._read
         if read[0] != view.changes or not view.is_current:

@@ -174,7 +174,7 @@ Report = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class FamilyMap:
     """A map of a family, to be looked at: do not compute numbers from it.
 
     Coordinates are centred, in units of the method, which is `pca` also for too few or equal
@@ -200,7 +200,7 @@ def place_models(
     axes: Axes | None = None,
     seed: int = 0,
     report: Report = bool,
-) -> Placement:
+) -> FamilyMap:
     """Two coordinates per model, equal for equal models, seed and method; identical models get the
     same, or nearly: there is no jitter.
 
@@ -236,7 +236,7 @@ def place_models(
     return replace(placed, coordinates=coordinates)
 
 
-def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: int) -> Placement:
+def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: int) -> FamilyMap:
     """From every pair's similarity."""
     vectors = vectors.astype(np.float64)
     gram = vectors @ vectors.T if scores is None else scores
@@ -248,7 +248,7 @@ def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: in
 
 def _place_many(
     ids: Sequence[str], axes: Axes, method: Layout, seed: int, report: Report
-) -> Placement:
+) -> FamilyMap:
     """From the main axes of the family, where pairs are too many."""
     if method == "pca" or axes.are_equal:
         return place_axes(axes)
@@ -263,20 +263,20 @@ def _place_many(
     places = _coordinates("tsne", axes.points[chosen], None, seed)
     report(TSNE_DONE)
     coordinates = place_among(axes.points, chosen, places)
-    return Placement(
+    return FamilyMap(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
     )
 
 
-def place_axes(axes: Axes) -> Placement:
+def place_axes(axes: Axes) -> FamilyMap:
     """The map on the first two axes."""
     points = axes.points[:, :2].astype(np.float64)
-    return Placement(method="pca", coordinates=points, explained=axes.explained)
+    return FamilyMap(method="pca", coordinates=points, explained=axes.explained)
 
 
-def _placed(method: Layout, points: Points, distances: Square | None, seed: int) -> Placement:
+def _placed(method: Layout, points: Points, distances: Square | None, seed: int) -> FamilyMap:
     coordinates = _coordinates(method, points, distances, seed)
-    return Placement(
+    return FamilyMap(
         method="umap" if method == "umap" else "tsne",
         coordinates=coordinates - coordinates.mean(axis=0),
     )

@@ -23,7 +23,7 @@ from ..store import (
     Catalog,
     FamilyView,
     Filters,
-    Label,
+    ModelLabel,
     SketchMatrix,
     Stored,
     block_dims,
@@ -144,7 +144,7 @@ class Near:
 
     @classmethod
     def of(
-        cls: type[AnyNear], model: str, label: Label, z: float, cosine: float, **more: Any
+        cls: type[AnyNear], model: str, label: ModelLabel, z: float, cosine: float, **more: Any
     ) -> AnyNear:
         """With what follows of z and cosine, and from the label."""
         return cls(
@@ -391,7 +391,7 @@ class _Ranked(NamedTuple):
     """What the catalog, or one attached index, has near a query: model, label, cosine and z of the
     best, `JUDGED` or more, their `trusted` labels, and the family's suspects by id."""
 
-    best: Sequence[tuple[str, Label, float, float]]
+    best: Sequence[tuple[str, ModelLabel, float, float]]
     trusted: Sequence[str | None]
     suspects: Mapping[str, Mapping[str, Any]]
     compared: int

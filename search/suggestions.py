@@ -34,7 +34,7 @@ from .evidence import (
 from .family_scores import PairScores, id_digest
 from .labelled import LabelledModels
 from .neighbours import JUDGED
-from .trained_on import KeptData
+from .trained_on import KeptEvidence
 
 Queries = Int64[np.ndarray, " queries"]
 Evidence = Float64[np.ndarray, " queries"]
@@ -48,7 +48,7 @@ LISTS = 2
 
 
 def combine_answers(
-    names: Sequence[str], rates: Numbers, kept: KeptData | None
+    names: Sequence[str], rates: Numbers, kept: KeptEvidence | None
 ) -> tuple[list[str], Numbers, Bool[np.ndarray, " models"]]:
     """A name for each unlabelled model, its rate of false discoveries, and whether a kept data set
     gave the name: the better of two answers, labelled models' (names, rates) and the kept data
@@ -63,7 +63,7 @@ def combine_answers(
     return chosen, np.minimum(LISTS * np.minimum(rates, of_data), 1.0), is_data
 
 
-def kept_rates(kept: KeptData) -> Numbers:
+def kept_rates(kept: KeptEvidence) -> Numbers:
     """The probability that each model was not trained on its nearest kept data set."""
     nearest = kept.z.argmax(axis=0)
     known = np.take_along_axis(kept.probabilities, nearest[None, :], axis=0)[0]
@@ -138,8 +138,8 @@ class Suggestion:
 def suggest_datasets(
     family: LabelledModels,
     unknown_share: float = UNKNOWN_SHARE,
-    kept: KeptData | None = None,
-    sample: Sample | None = None,
+    kept: KeptEvidence | None = None,
+    sample: ModelSample | None = None,
 ) -> tuple[list[Suggestion], dict[str, Any]]:
     """Datasets for the unlabelled models with some evidence, by id, and the document of what they
     are known from; `unknown_share` of these models at most have a dataset of no labelled one, 0 to
@@ -273,14 +273,14 @@ class References:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class ModelSample:
     """Some models of a family, by id, and the scores of their pairs."""
 
     rows: Queries = field(compare=False)
     pairs: PairScores
 
     @classmethod
-    def of(cls, family: LabelledModels) -> Sample:
+    def of(cls, family: LabelledModels) -> ModelSample:
         """All labelled models, or of each dataset in turn one after the other, by hash of their
         ids; where not every pair's score is held, then unlabelled ones, up to `MOST_SAMPLED`."""
         turns, n_before = [], Counter[str]()
@@ -295,10 +295,10 @@ class Sample:
         return cls(rows=rows, pairs=family.pairs_between(rows, rows))
 
 
-def pick_references(family: LabelledModels, sample: Sample | None = None) -> References:
+def pick_references(family: LabelledModels, sample: ModelSample | None = None) -> References:
     """The labelled models of a sample; authors are held out where that leaves half of the models a
     sibling that have one in another run."""
-    sample = sample or Sample.of(family)
+    sample = sample or ModelSample.of(family)
     places = [i for i, row in enumerate(sample.rows) if family.labels[row] is not None]
     rows, some = sample.rows[places], np.ix_(places, places)
     labels = [family.labels[row] or "" for row in rows.tolist()]

@@ -174,7 +174,7 @@ class DataNeighbour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptData:
+class KeptEvidence:
     """The kept data sets of a family, by name, and their evidence with some of its models: z, plain
     cosines, the probability that a model was trained on a data set (NaN in families too small to
     say), and rates of false discoveries among the models beside a data set."""
@@ -556,7 +556,7 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
     return usable if usable and FamilyScores.of(view) is not None else []
 
 
-def compare_kept(view: FamilyView, kept: Sequence[DataSet], rows: Rows) -> KeptData | None:
+def compare_kept(view: FamilyView, kept: Sequence[DataSet], rows: Rows) -> KeptEvidence | None:
     """Every data set with the models at some rows; None without any data set. Each is normalised by
     the others. Peak: the sketches of `BLOCK` models."""
     if not kept or FamilyScores.of(view) is None:
@@ -580,7 +580,7 @@ def compare_kept(view: FamilyView, kept: Sequence[DataSet], rows: Rows) -> KeptD
         rates[place, order] = judged.fdr
         if judged.probabilities is not None:
             probabilities[place, order] = judged.probabilities
-    return KeptData(
+    return KeptEvidence(
         sets=tuple(kept), z=z, cosines=cosines, probabilities=probabilities, rates=rates
     )
 

@@ -1,11 +1,11 @@
-from .care.backup import Backup as Backup
+from .care.backup import BackupResult as BackupResult
 from .care.backup import back_up as back_up
 from .care.backup import content_sha256 as content_sha256
 from .care.backup import receive_backup as receive_backup
 from .care.backup import write_parquet as write_parquet
 from .care.backup import write_safetensors as write_safetensors
 from .care.backup import write_tables as write_tables
-from .care.checks import Finding as Finding
+from .care.checks import CheckLine as CheckLine
 from .care.doctor import examine as examine
 from .care.merging import Merged as Merged
 from .care.merging import merge_catalogs as merge_catalogs
@@ -61,8 +61,8 @@ from .tables.footprints import tokenizer_hash as tokenizer_hash
 from .tables.lexicons import STEPS as STEPS
 from .tables.lexicons import Lexicon as Lexicon
 from .tables.models import Known as Known
-from .tables.models import Label as Label
-from .tables.models import Labels as Labels
+from .tables.models import ModelLabel as ModelLabel
+from .tables.models import ModelLabels as ModelLabels
 from .tables.models import ModelRow as ModelRow
 from .tables.models import Page as Page
 from .tables.models import Stored as Stored

@@ -14,7 +14,7 @@ from ..records import Indexed, LinearSketch, ModelRecord, Outcome, Recipe, Slot,
 from .holding import Access
 from .opening import Create, connect
 from .session import Session
-from .tables.documents import Attachments, Listings, Studies, StudyResult, select_results
+from .tables.documents import Attachments, Listings, StudyResult, StudyResults, select_results
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
@@ -232,9 +232,9 @@ class Catalog:
         """By what bases are recognised in models' weights."""
         return Signatures(self._session)
 
-    def studies(self, key: int) -> Studies:
+    def studies(self, key: int) -> StudyResults:
         """The studies of the model with this key."""
-        return Studies(self._session, key)
+        return StudyResults(self._session, key)
 
     def study_results(
         self, study: str, base: str | None = None, model: str | None = None
@@ -410,9 +410,9 @@ class Catalog:
         """The models of `base` with a vector under a recipe, made once for every version of the
         catalog: of this moment, where it `is_current` or this reader waits for its index. `prepare`
         is called with a new view before other threads have it."""
-        from .family import Moments
+        from .family import FamilyMoments
 
-        return self.access.derived(Moments).view(
+        return self.access.derived(FamilyMoments).view(
             self._session,
             base,
             recipe,

@@ -18,7 +18,7 @@ from .files import derived_path
 from .session import Session
 from .tables.filters import Condition, Filters
 from .tables.footprints import as_stored, footprint_stamp, root_tokenizers, select_footprints_of
-from .tables.models import GUESSED, Label, Labels, Stored, select_keys, select_labels
+from .tables.models import GUESSED, ModelLabel, ModelLabels, Stored, select_keys, select_labels
 from .tables.outcomes import Keyed, count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Moment:
 
     changes: str
     members: Members
-    labels: Labels | None = None
+    labels: ModelLabels | None = None
     n_asked: int = 0
 
 
@@ -147,7 +147,7 @@ class FamilyView:
         label = self.labels_at([row])[row]
         return Stored(int(self.keys[row]), id, self.base, self.kinds[row], label.dataset)
 
-    def labels_at(self, rows: Sequence[int]) -> dict[int, Label]:
+    def labels_at(self, rows: Sequence[int]) -> dict[int, ModelLabel]:
         """The labels of some models, as of now; removed models are left out."""
         if self.is_current:
             self._moment.n_asked += 1
@@ -159,7 +159,7 @@ class FamilyView:
         return {row: by_key[key] for row in rows if (key := int(self.keys[row])) in by_key}
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> ModelLabels:
         """The labels of every model."""
         if self._moment.labels is None:
             self._moment.labels = _read_labels(self._session, self.base, self.keys)
@@ -363,7 +363,7 @@ class FamilyView:
         return derived_path(self._session.access.path, self.base, self.recipe.id, ending)
 
 
-class Moments:
+class FamilyMoments:
     """The last moments of the families of one open catalog."""
 
     def __init__(self) -> None:
@@ -410,12 +410,12 @@ class Moments:
         self._last.clear()
 
 
-def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
+def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> ModelLabels:
     """What is known of the training of a family's models; nothing of those that are not there."""
     if len(keys) <= HELD_WHOLE:  # without Arrow, whose import takes longer
-        by_key, nothing = select_labels(session, keys.tolist()), Label(None, None, None)
+        by_key, nothing = select_labels(session, keys.tolist()), ModelLabel(None, None, None)
         listed = [astuple(by_key.get(key, nothing)) for key in keys.tolist()]
-        return Labels(*zip(*listed, strict=True)) if listed else Labels((), (), (), ())
+        return ModelLabels(*zip(*listed, strict=True)) if listed else ModelLabels((), (), (), ())
     table = session.arrow(
         f"SELECT key, dataset, author, run, {GUESSED} FROM models "
         "WHERE base = ? AND status = 'indexed' ORDER BY key",
@@ -430,4 +430,4 @@ def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]
         # one object for every name, instead of one for every model
         names = [known.setdefault(label, label) for label in table.column(name).to_pylist()]
         columns.append(tuple(np.array([*names, None], dtype=object)[places].tolist()))
-    return Labels(*columns)
+    return ModelLabels(*columns)

@@ -36,7 +36,7 @@ from deltadex.provenance.lineage.forms import Forms
 from deltadex.provenance.lineage.lineage import choose_linear_recipe
 from deltadex.provenance.lineage.odds import FITTED, features_of
 from deltadex.provenance.lineage.repeats import find_repeat
-from deltadex.provenance.lineage.touched import Touched
+from deltadex.provenance.lineage.touched import TouchedTokens
 
 COPIES = ("copy", "bfloat16", "int8")
 DAY_S = 86_400.0
@@ -52,7 +52,7 @@ class Tree:
     parents: list[set[int]]
     kinds: list[str]
     times: np.ndarray
-    touched: Touched
+    touched: TouchedTokens
 
     def originals(self) -> list[int]:
         """The model that each is an equal copy of, or itself."""
@@ -69,7 +69,7 @@ def read_tree(path: Path) -> Tree:
             {name: getattr(node, name) for name in ("name", "parents", "form", "decoy_of")}
             for node in small.nodes
         ]
-        ids, unknown = [node["name"] for node in nodes], Touched.unknown(len(nodes))
+        ids, unknown = [node["name"] for node in nodes], TouchedTokens.unknown(len(nodes))
         return _tree(path.stem, ids, small.updates, nodes, unknown)
     nodes = json.loads((path / "truth.json").read_text())
     with dx.open(path / "catalog.duckdb", read_only=True) as db:
@@ -78,7 +78,7 @@ def read_tree(path: Path) -> Tree:
         updates, ids = Updates.of_family(view.updates()), list(view.ids)
         records = {row.id: row.record for row in catalog.models(base=base)}
         members = [records[id] for id in ids]
-        touched = Touched.of_family(catalog, base, members, updates.rounding)
+        touched = TouchedTokens.of_family(catalog, base, members, updates.rounding)
         return _tree(path.name, ids, updates, nodes, touched)
 
 
@@ -87,7 +87,7 @@ def _tree(
     ids: Sequence[str],
     updates: Updates,
     nodes: Sequence[Mapping[str, Any]],
-    touched: Touched,
+    touched: TouchedTokens,
 ) -> Tree:
     row_of = {id: row for row, id in enumerate(ids)}
     made = {node["name"]: at for at, node in enumerate(nodes)}
@@ -108,19 +108,19 @@ def _tree(
     )
 
 
-Method = Callable[[Updates, np.ndarray, Touched], list[Edge]]
+Method = Callable[[Updates, np.ndarray, TouchedTokens], list[Edge]]
 
 
-def ours(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
+def ours(updates: Updates, times: np.ndarray, touched: TouchedTokens) -> list[Edge]:
     rank = np.argsort(np.argsort(np.nan_to_num(times), kind="stable"), kind="stable")
     return infer_edges(updates, times, rank, replace(Forms.unknown(len(updates)), touched=touched))
 
 
-def without_footprints(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
-    return ours(updates, times, Touched.unknown(len(updates)))
+def without_footprints(updates: Updates, times: np.ndarray, touched: TouchedTokens) -> list[Edge]:
+    return ours(updates, times, TouchedTokens.unknown(len(updates)))
 
 
-def spanning_tree(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
+def spanning_tree(updates: Updates, times: np.ndarray, touched: TouchedTokens) -> list[Edge]:
     """Prim's tree of the distances of all models and the base, from the base."""
     distances = _distances(updates)
     n_models = len(distances) - 1
@@ -135,7 +135,7 @@ def spanning_tree(updates: Updates, times: np.ndarray, touched: Touched) -> list
     return _as_edges(parents[:-1], n_models)
 
 
-def norms_directed(updates: Updates, times: np.ndarray, touched: Touched) -> list[Edge]:
+def norms_directed(updates: Updates, times: np.ndarray, touched: TouchedTokens) -> list[Edge]:
     """Edmonds' tree of least distances; no edge leads from a longer update to a shorter one."""
     distances = _distances(updates)
     n_models = len(distances) - 1

@@ -6,9 +6,9 @@ whole file for one open quote, and knows neither Windows-1252 nor UTF-32, nor UT
 `read_parquet` fills 4 GiB under a limit of 1 for a dictionary of 200 KB, and passes broken UTF-8.
 """
 
+from .text_tables import DataTable as DataTable
 from .text_tables import NumberedRow as NumberedRow
 from .text_tables import Row as Row
-from .text_tables import Table as Table
 from .text_tables import TextFile as TextFile
 from .text_tables import errors_as as errors_as
 from .text_tables import json_rows as json_rows

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...errors import DataError
 from .text_tables import (
     LONGEST_LINE,
+    DataTable,
     NumberedRow,
-    Table,
     TextFile,
     Undecoded,
     distinct_names,
@@ -60,7 +60,7 @@ class DataFiles:
     def is_folder(self) -> bool:
         return self.root != self.paths[0]
 
-    def tables(self, encoding: str, wanted: Collection[str]) -> list[Table]:
+    def tables(self, encoding: str, wanted: Collection[str]) -> list[DataTable]:
         """An open table for each file; text is taken to be of this encoding if it has no mark."""
         return [_open(path, encoding, wanted) for path in self.paths]
 
@@ -203,7 +203,7 @@ def _refuse_several_sets(folder: Path, paths: Sequence[Path]) -> None:
         )
 
 
-def _open(path: Path, encoding: str, wanted: Collection[str]) -> Table:
+def _open(path: Path, encoding: str, wanted: Collection[str]) -> DataTable:
     format = _format(path)
     if format in (".csv", ".tsv"):
         return open_csv(TextFile(path, encoding), wanted)
@@ -241,7 +241,7 @@ ARROW_FILE_MAGIC = b"ARROW1"
 METADATA_KEY = b"huggingface"
 
 
-def open_arrow(path: Path) -> Table:
+def open_arrow(path: Path) -> DataTable:
     """The table in a `.parquet` or `.arrow` file, with the class names in its metadata; a value of
     a type that holds no text or label is `Undecoded`. DataError for a damaged file.
 
@@ -269,7 +269,7 @@ def open_arrow(path: Path) -> Table:
             for number, row in enumerate(decoded, start=1):
                 yield number, undecoded | dict(zip(places, row, strict=True))
 
-    return Table(
+    return DataTable(
         path=path,
         columns=names,
         rows=rows,

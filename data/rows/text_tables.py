@@ -36,7 +36,7 @@ class Undecoded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class DataTable:
     """A data file that can be read again and again.
 
     rows: in file order, with these columns alone; `unit` is what their numbers count. class_names:
@@ -268,7 +268,7 @@ ROWS_BELOW, ROWS_OF_A_CLASS = 1000, 5
 """Rows below the first line that are looked at, and on average of each value of a class."""
 
 
-def open_csv(file: TextFile, wanted: Collection[str]) -> Table:
+def open_csv(file: TextFile, wanted: Collection[str]) -> DataTable:
     """The table in a file, whose delimiter gives a header with `wanted` columns, if any does.
 
     A file without a header has numbers as names, from 1. A row with more or fewer fields than the
@@ -294,12 +294,12 @@ def open_csv(file: TextFile, wanted: Collection[str]) -> Table:
     if not has_quotes:
         notes.append("quotes are plain characters in it")
     rows = partial(_rows, file, names, delimiter, has_quotes, has_header=has_header)
-    return Table(path=file.path, columns=names, rows=rows, notes=tuple(notes))
+    return DataTable(path=file.path, columns=names, rows=rows, notes=tuple(notes))
 
 
 def open_named_csv(
     file: TextFile, wanted: Sequence[str], *, is_ragged: bool = False, is_quoted: bool = True
-) -> Table:
+) -> DataTable:
     """The table in a file whose first line is a header with one of the `wanted` names.
 
     Names are in lower case, and of two columns of one name the last counts. Where a quote is never
@@ -316,7 +316,7 @@ def open_named_csv(
     has_quotes = _are_quotes_whole(file, delimiter)
     rows = partial(_rows, file, names, delimiter, has_quotes, is_ragged=is_ragged)
     notes = (said,) if said else ()
-    return Table(path=file.path, columns=names, rows=rows, notes=notes, delimiter=delimiter)
+    return DataTable(path=file.path, columns=names, rows=rows, notes=notes, delimiter=delimiter)
 
 
 def column_names(header: str, delimiter: str) -> list[str]:
@@ -468,7 +468,7 @@ BLOCK_CHARACTERS = 1 << 20
 TOO_DEEP = "nested too deeply"
 
 
-def open_json(file: TextFile) -> Table:
+def open_json(file: TextFile) -> DataTable:
     """The table in a `.json` or `.jsonl` file; its columns are the keys of the first records, and
     what a record lacks is None. Peak: a record of at most `LONGEST_LINE` characters, and a block.
 
@@ -498,7 +498,7 @@ def open_json(file: TextFile) -> Table:
                 record = {name: record.get(name) for name in columns}
             yield number, record
 
-    return Table(path=file.path, columns=tuple(names), rows=rows, unit=unit)
+    return DataTable(path=file.path, columns=tuple(names), rows=rows, unit=unit)
 
 
 def json_rows(file: TextFile, *, is_list: bool = False) -> Iterator[NumberedRow]:
@@ -581,7 +581,7 @@ MIN_LINES_OF_PARAGRAPHS = 2.0
 PARAGRAPHS = 3
 
 
-def open_lines(file: TextFile) -> Table:
+def open_lines(file: TextFile) -> DataTable:
     """The table in a file of plain text: a text in each line, or in each paragraph, its lines
     joined by spaces, where at least `PARAGRAPHS` blocks stand between blank lines and have
     `MIN_LINES_OF_PARAGRAPHS` lines on average, as in a book. DataError for what `TextFile.open`
@@ -602,7 +602,9 @@ def open_lines(file: TextFile) -> Table:
                 yield _joined(block)
 
     unit = "paragraph" if has_paragraphs else "line"
-    return Table(path=file.path, columns=(COLUMN,), rows=rows, notes=(f"a text in each {unit}",))
+    return DataTable(
+        path=file.path, columns=(COLUMN,), rows=rows, notes=(f"a text in each {unit}",)
+    )
 
 
 def _joined(lines: Iterable[tuple[int, str | None]]) -> NumberedRow:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import ModelError
 from ..untrusted_text import name_some
-from .in_memory import Stored, stored_modules
+from .in_memory import StoredRows, stored_modules
 from .names import OPEN_PATH, WEIGHT, find_number, layer_paths, path_ends, table
 from .placement import PlacedModel, Placement, as_one, label, refuse_factors, sort_key
 
@@ -97,7 +97,7 @@ def _of_one_shape(
 
 
 def _of_pieces(
-    pieces: Sequence[Stored],
+    pieces: Sequence[StoredRows],
     module: str,
     own: Sequence[Placement],
     parts: Mapping[str, Sequence[Placement]],
@@ -195,8 +195,8 @@ def require_known_slots(
     adapter: PlacedModel, shapes: Mapping[str, tuple[int, int]], base_name: str
 ) -> None:
     """Pass if most matrices that an adapter changes may be those of a base by what its models have
-    (`shapes`: as of `Job`), else `other-base`. A role or layer that no model of the family changed
-    yet may be there; a stack may, where models of that architecture have several."""
+    (`shapes`: as of `IndexJob`), else `other-base`. A role or layer that no model of the family
+    changed yet may be there; a stack may, where models of that architecture have several."""
     if not shapes:
         return
     stacks = {name.partition(".")[0] for name in shapes}

@@ -19,7 +19,7 @@ AUTO = "AutoModel"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRows:
     """Where a loaded module's matrix is: a tensor as it is, or `rows`: for each of the module's
     rows that of the tensor, -1 for one that is not there."""
 
@@ -29,7 +29,7 @@ class Stored:
 
 def stored_modules(
     heights: Mapping[str, int], config: Mapping[str, Any] | None
-) -> dict[str, tuple[Stored, ...]]:
+) -> dict[str, tuple[StoredRows, ...]]:
     """By the path of each module that transformers loads under another name, or from rows of one
     tensor or several; empty where transformers, from 5 on, is not there or does not build the type.
     Its own classes alone are used, without memory for weights. `heights`: rows by tensor."""
@@ -43,8 +43,8 @@ def stored_modules(
 @lru_cache(maxsize=4)
 def _stored_modules(
     heights: tuple[tuple[str, int], ...], names: tuple[str, ...], config: str
-) -> dict[str, tuple[Stored, ...]]:
-    found: dict[str, tuple[Stored, ...]] = {}
+) -> dict[str, tuple[StoredRows, ...]]:
+    found: dict[str, tuple[StoredRows, ...]] = {}
     for loader in filter(None, (_loader(name, config) for name in names)):
         found |= loader.modules_of(dict(heights))
     return found
@@ -57,10 +57,10 @@ class _Loader:
     model: Any
     names: dict[str, bool]
 
-    def modules_of(self, heights: Mapping[str, int]) -> dict[str, tuple[Stored, ...]]:
+    def modules_of(self, heights: Mapping[str, int]) -> dict[str, tuple[StoredRows, ...]]:
         from transformers.core_model_loading import rename_source_key
 
-        found: dict[str, tuple[Stored, ...]] = {}
+        found: dict[str, tuple[StoredRows, ...]] = {}
         converted: dict[str, dict[str, str]] = defaultdict(dict)
         for tensor in heights:
             name, pattern = rename_source_key(
@@ -69,14 +69,14 @@ class _Loader:
             if pattern is not None:
                 converted[name][pattern] = tensor
             elif name in self.names:
-                found[name.removesuffix(WEIGHT)] = (Stored(tensor),)
+                found[name.removesuffix(WEIGHT)] = (StoredRows(tensor),)
         for name, sources in converted.items():
             found |= self._converted(name, sources, heights)
         return found
 
     def _converted(
         self, name: str, sources: Mapping[str, str], heights: Mapping[str, int]
-    ) -> dict[str, tuple[Stored, ...]]:
+    ) -> dict[str, tuple[StoredRows, ...]]:
         """The modules that a conversion makes, by what it does to numbered rows; none where it does
         more than move rows of matrices."""
         converter = next(c for c in self.converters if next(iter(sources)) in c.source_patterns)
@@ -114,15 +114,15 @@ class _Loader:
 
 def _pieces(
     numbers: torch.Tensor, sources: Mapping[str, str], heights: Mapping[str, int]
-) -> tuple[Stored, ...]:
+) -> tuple[StoredRows, ...]:
     """The rows of each tensor, of numbers that go on from one tensor to the next."""
-    pieces: list[Stored] = []
+    pieces: list[StoredRows] = []
     start = 0
     for tensor in sources.values():
         own = numbers.flatten() - start
         inside = (own >= 0) & (own < heights[tensor])
         if bool(inside.any()):
-            pieces.append(Stored(tensor, tuple(own.where(inside, -1).tolist())))
+            pieces.append(StoredRows(tensor, tuple(own.where(inside, -1).tolist())))
         start += heights[tensor]
     return tuple(pieces)
 

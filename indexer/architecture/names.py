@@ -41,7 +41,7 @@ class Rule:
     stacked: bool = False
 
 
-class Table:
+class RoleNames:
     """`roles.json` with its patterns compiled. `stack_of_owner`: for paths that several
     architectures share, by the model type or by a word before the path; `wrappers`: words there
     that tell no stack."""
@@ -63,9 +63,9 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> RoleNames:
     text = resources.files(__package__).joinpath("roles.json").read_text(encoding="utf-8")
-    return Table(json.loads(text))
+    return RoleNames(json.loads(text))
 
 
 @cache

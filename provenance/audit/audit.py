@@ -32,7 +32,7 @@ from ...indexer import (
 from ...results import JsonRecord, count
 from ..bases.whole import OTHERS, NotCompared, compare_folders
 from ..lineage.descent import Updates
-from ..lineage.touched import Touched
+from ..lineage.touched import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class AuditedFamily:
     ids: Sequence[str]
     updates: FamilyUpdates
     out_of: Mapping[Slot, int]
-    touched: Touched
+    touched: TouchedTokens
 
     @classmethod
     def read(cls, catalog: Catalog, base: str) -> AuditedFamily:
@@ -115,12 +115,8 @@ class AuditedFamily:
         out_of = {slot: out for slot, (out, _) in shapes.items()}
         updates, members = view.updates(), [rows[id].record for id in view.ids]
         rounding = Updates.of_family(updates).rounding
-        touched = Touched.of_family(catalog, view.base, members, rounding)
+        touched = TouchedTokens.of_family(catalog, view.base, members, rounding)
         return cls(view.base, rows, view.ids, updates, out_of, touched)
-
-    @property
-    def is_full(self) -> Bool[np.ndarray, " models"]:
-        return np.array([self.rows[id].record.kind == "full" for id in self.ids], dtype=np.bool_)
 
     @property
     def changed(self) -> Bool[np.ndarray, "models slots"]:
@@ -179,15 +175,10 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
         elif row.reason != EQUAL_MATRICES:
             kind, detail = "rounding", str(row.reason)
         else:
-            kind, detail = _like_the_base(row, files)
+            kind, detail = "duplicate", f"{EQUAL_MATRICES}, and so does every other tensor"
+            if differences := files.differences(row.id):
+                kind, detail = "frozen", f"{EQUAL_MATRICES}; {_said(differences)}"
         yield Finding(model=row.id, base=family.base, kind=kind, detail=detail)
-
-
-def _like_the_base(row: ModelRow, files: FileComparison) -> tuple[FindingKind, str]:
-    differences = files.differences(row.id)
-    if not differences:
-        return "duplicate", f"{EQUAL_MATRICES}, and so does every other tensor"
-    return "frozen", f"{EQUAL_MATRICES}; {_said(differences)}"
 
 
 def _said(differences: list[str] | NotCompared) -> str:
@@ -272,7 +263,7 @@ def find_frozen(family: AuditedFamily) -> Iterator[Finding]:
     """Full fine-tunes of which layers or roles have no update at all."""
     slots, stacks = family.updates.slots, sorted({slot.stack for slot in family.updates.slots})
     still_at = np.isfinite(family.updates.fro_norm) & ~family.changed
-    for row in np.flatnonzero(family.is_full & still_at.any(axis=1)).tolist():
+    for row in np.flatnonzero(family.touched.is_full & still_at.any(axis=1)).tolist():
         still = [slots[column] for column in np.flatnonzero(still_at[row]).tolist()]
         parts: list[str] = []
         for stack in stacks:
@@ -305,7 +296,7 @@ def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
     # what is measured holds the rounding: below √2 times it, the update is the smaller part
     below = changed & (updates.fro_norm <= math.sqrt(2.0) * updates.noise_floor)
     n_changed, n_below = changed.sum(axis=1), below.sum(axis=1)
-    for row in np.flatnonzero(family.is_full & (2 * n_below > n_changed)).tolist():
+    for row in np.flatnonzero(family.touched.is_full & (2 * n_below > n_changed)).tolist():
         ratio = updates.fro_norm[row, changed[row]] / updates.noise_floor[row, changed[row]]
         detail = (
             f"in {n_below[row]} of {n_changed[row]} matrices its update is smaller than the "
@@ -320,8 +311,8 @@ def find_outliers(family: AuditedFamily) -> Iterator[Finding]:
     lengths = np.full(len(squares), np.nan)
     lengths[squares > 0] = np.log(squares[squares > 0]) / 2.0
     for rows, kind in (
-        (np.flatnonzero(family.is_full), "full fine-tune"),
-        (np.flatnonzero(~family.is_full), "adapter"),
+        (np.flatnonzero(family.touched.is_full), "full fine-tune"),
+        (np.flatnonzero(~family.touched.is_full), "adapter"),
     ):
         own = lengths[rows]
         z, middle = length_z(own), float(_column_medians(own[:, None])[0])
@@ -375,7 +366,7 @@ def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class EditSuspect:
     """A model that could hold an edit along one direction; `is_likely` where what it adds to the
     residual stream changed alone, and each matrix by one direction."""
 
@@ -383,7 +374,7 @@ class Suspect:
     is_likely: bool
 
 
-def find_suspects(family: AuditedFamily) -> list[Suspect]:
+def find_suspects(family: AuditedFamily) -> list[EditSuspect]:
     """The models whose ΔW is as long as such an edit in one direction, in `LEAST_MATRICES` or more;
     those first whose writing matrices stand out most from the others.
 
@@ -399,11 +390,11 @@ def find_suspects(family: AuditedFamily) -> list[Suspect]:
     is_long = changed & writes & ~(longest < LEAST_STRENGTH / 2)
     alone = changed & writes & (first >= 1.0 / RANK_ONE) & (longest >= LEAST_STRENGTH)
     written, read = (np.nan_to_num(_column_medians(first[:, part].T)) for part in (writes, ~writes))
-    is_likely = family.is_full & (alone.sum(axis=1) >= LEAST_MATRICES) & (read <= 1.0 / 2)
+    is_likely = family.touched.is_full & (alone.sum(axis=1) >= LEAST_MATRICES) & (read <= 1.0 / 2)
     is_likely &= 2 * alone.sum(axis=1) > (changed & writes).sum(axis=1)
     rows = np.flatnonzero(is_long.sum(axis=1) >= LEAST_MATRICES)
     order = np.lexsort((rows, -np.round(written - read, 6)[rows]))
-    return [Suspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
+    return [EditSuspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
 
 
 def find_edits(

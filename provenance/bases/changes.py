@@ -63,11 +63,8 @@ def describe_storage(pairs: Sequence[Pair]) -> list[str]:
     child, base = max(sorted(stored), key=lambda types: stored[types])
     if child == base:
         return []
-    return [f"stored as {_spelled(child)}, the base as {_spelled(base)}"]
-
-
-def _spelled(dtype: str) -> str:
-    return str(_TYPES[dtype]).removeprefix("torch.")
+    names = (str(_TYPES[dtype]).removeprefix("torch.") for dtype in (child, base))
+    return ["stored as {}, the base as {}".format(*names)]
 
 
 def is_copy(pairs: Sequence[Pair]) -> bool:

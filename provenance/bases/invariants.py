@@ -121,7 +121,7 @@ def compare_residual(ours: Matrix, theirs: Matrix) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
+class AnchorWhitening:
     """Responses to shared anchors as vectors with about as many independent entries as anchors."""
 
     lengths: Float32[np.ndarray, " n"]
@@ -129,7 +129,7 @@ class Whitening:
     size: float
 
     @classmethod
-    def of(cls, anchors: Matrix) -> Whitening:
+    def of(cls, anchors: Matrix) -> AnchorWhitening:
         centred = anchors - anchors.mean(axis=0)
         gram = unit(centred) @ unit(centred).T
         values = np.maximum(np.linalg.eigvalsh(gram.astype(np.float64)), 0.0)
@@ -165,7 +165,7 @@ def _fisher(cosines: np.ndarray, size: float) -> np.ndarray:
 
 
 @dataclass(eq=False)
-class Table:
+class InvariantEvidence:
     """Of one kind of matrix, by (layers of the model, layers of the base): evidence −ln p of what
     is sure, cosines, whether its parts have other numbers in the base; `compared`: which layers of
     the model were."""
@@ -178,10 +178,10 @@ class Table:
 
 def compare_rows(
     model: ModelRows, base: BaseInvariants, anchors: Matrix, base_anchors: Matrix
-) -> dict[str, Table]:
+) -> dict[str, InvariantEvidence]:
     """By kind of matrix. Neurons in another order count only where attention is the base's too:
     rows that were shuffled within every matrix leave neurons, but no head."""
-    whitening = Whitening.of(base_anchors)
+    whitening = AnchorWhitening.of(base_anchors)
     kinds = [kind for kind in base.responses if kind in model.blocks]
     tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
     neurons, heads = tables.get(NEURONS), [tables[kind] for kind in kinds if kind != NEURONS]
@@ -195,8 +195,8 @@ def compare_rows(
 
 
 def _compare_kind(
-    model: ModelRows, base: BaseInvariants, kind: str, anchors: Matrix, whitening: Whitening
-) -> Table:
+    model: ModelRows, base: BaseInvariants, kind: str, anchors: Matrix, whitening: AnchorWhitening
+) -> InvariantEvidence:
     """Some parts of each layer against all that are kept."""
     stored = base.responses[kind][..., : len(anchors)]
     n_parts, n_rows = stored.shape[1:3]
@@ -226,11 +226,11 @@ def _make_table(
     ours: Mapping[int, tuple[Sequence[int], np.ndarray]],
     theirs: np.ndarray,
     size: float,
-) -> Table:
+) -> InvariantEvidence:
     """`ours`: by place the numbers of parts, and their vectors; `theirs`: (layers, parts, n)."""
     n_base, n_parts, n = theirs.shape
     flat, zeros = theirs.reshape(-1, n).T, np.zeros((n_layers, n_base))
-    table = Table(zeros, zeros.copy(), zeros > 0, np.zeros(n_layers, bool))
+    table = InvariantEvidence(zeros, zeros.copy(), zeros > 0, np.zeros(n_layers, bool))
     null = [vectors[:HITS] @ flat for _, vectors in ours.values()]
     width = null_width(np.concatenate(null), size) if null else 1.0
     for place, (numbers, vectors) in ours.items():
@@ -251,13 +251,13 @@ class Match:
     """The layers of a model that are a base's, as places in both; `p`: that half of its layers
     agree so much, by Rüger's combination, which holds under any dependence of the layers."""
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, InvariantEvidence]
     own: Int64[np.ndarray, " n"]
     theirs: Int64[np.ndarray, " n"]
     p: float
 
     @classmethod
-    def of(cls, tables: Mapping[str, Table]) -> Match:
+    def of(cls, tables: Mapping[str, InvariantEvidence]) -> Match:
         evidence = np.stack([table.evidence for table in tables.values()])
         best = evidence.sum(axis=0).argmax(axis=1)
         strongest = evidence.max(axis=0)[np.arange(len(best)), best]

@@ -35,8 +35,6 @@ _FACTS = {
 }
 """What `bases ls` shows of a config, and the names that it has there."""
 
-_NESTED = "text_config"
-
 
 @dataclass(frozen=True, eq=False)
 class OpenedModel:
@@ -104,7 +102,7 @@ class OpenedModel:
     def facts(self) -> dict[str, str | int]:
         """Type, layers, width and vocabulary, as far as the config says them."""
         config = dict(self.config or {})
-        nested = config.get(_NESTED)
+        nested = config.get("text_config")
         scopes = [config, *([nested] if isinstance(nested, dict) else [])]
         facts: dict[str, str | int] = {}
         for fact, names in _FACTS.items():

@@ -1,7 +1,7 @@
 """Where a model comes from: stages that compare it with every known base, one after the other.
 
-A stage takes a `Subject` and the `Trace` so far, and may change it. What a stage cannot show, it
-leaves to the next; what none shows is "unknown".
+A stage takes a `TraceSubject` and the `TracedModel` so far, and may change it. What a stage cannot
+show, it leaves to the next; what none shows is "unknown".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, write_user_file
 from ..lineage.touched import Overlap
 from ..merges.mergekit_config import mergekit_config
-from ..merges.merges import Merge, find_merge
+from ..merges.merges import FoundMerge, find_merge
 from .changes import (
     describe_roles,
     describe_shapes,
@@ -64,7 +64,7 @@ LIKE_COSINE = 0.01
 
 
 @dataclass(slots=True, kw_only=True)
-class Trace(JsonRecord):
+class TracedModel(JsonRecord):
     """What is known so far of where a model comes from; `to_json` is the document.
 
     Attributes:
@@ -118,7 +118,7 @@ class Trace(JsonRecord):
     bases: int = 0
     bytes_read: int = 0
     bytes_total: int = 0
-    found: Merge | None = field(default=None, repr=False)
+    found: FoundMerge | None = field(default=None, repr=False)
     not_compared: str = field(default="", repr=False)
 
     @property
@@ -151,7 +151,7 @@ class Trace(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class TraceSubject:
     """A model, open, and what it is compared with.
 
     Attributes:
@@ -170,10 +170,10 @@ class Subject:
         return next(base for base in self.bases if base.base == name)
 
 
-Stage = Callable[[Subject, Trace], None]
+Stage = Callable[[TraceSubject, TracedModel], None]
 
 
-def align(subject: Subject, trace: Trace) -> None:
+def align(subject: TraceSubject, trace: TracedModel) -> None:
     """The base whose layers the model's lie along entry by entry, and what was done to it."""
     shapes = {s.shape for base in subject.bases for s in base.samples}
     if not any(matrix.shape in shapes for matrix in subject.model.matrices):
@@ -197,12 +197,16 @@ def align(subject: Subject, trace: Trace) -> None:
     explain_map(subject, trace, chosen, fitting[chosen.base])
 
 
-def explain_map(subject: Subject, trace: Trace, base: KnownBase, found: LayerMap) -> None:
+def explain_map(
+    subject: TraceSubject, trace: TracedModel, base: KnownBase, found: LayerMap
+) -> None:
     """Write what a map to a base shows into the trace."""
     trace.base, trace.p = base.base, found.p
     trace.distance = round(found.distance, 6)
     trace.correlations = {group: round(c, 4) for group, c in found.correlations.items()}
-    trace.layers = main_stack(found)
+    stacks = [stack for stack, _, _ in found.layers]
+    largest = max(sorted(set(stacks)), key=stacks.count, default="")
+    trace.layers = [[child, own] for stack, child, own in found.layers if stack == largest]
     structure = describe_layers(found)
     vocabulary = describe_vocabulary(subject.model, base.facts)
     values = describe_values(found.pairs)
@@ -220,7 +224,7 @@ def explain_map(subject: Subject, trace: Trace, base: KnownBase, found: LayerMap
         trace.verdict = "transformed" if values else "fine-tune"
 
 
-def recognise(subject: Subject, trace: Trace) -> None:
+def recognise(subject: TraceSubject, trace: TracedModel) -> None:
     """The base whose layers the model's are in another basis or order, where they do not align
     with one, or not in all roles."""
     found = subject.maps.get(trace.base or "")
@@ -257,7 +261,7 @@ def recognise(subject: Subject, trace: Trace) -> None:
 
 
 def explain_transformation(
-    subject: Subject, trace: Trace, base: KnownBase, found: Transformation
+    subject: TraceSubject, trace: TracedModel, base: KnownBase, found: Transformation
 ) -> None:
     """Write what a base in another basis shows into the trace."""
     layers = dict(found.layers)
@@ -282,14 +286,7 @@ def explain_transformation(
     trace.changes = structure + inside + vocabulary + values + describe_storage(pairs)
 
 
-def main_stack(found: LayerMap) -> list[list[int]]:
-    """The pairs of layers of the stack that has most."""
-    stacks = [stack for stack, _, _ in found.layers]
-    largest = max(sorted(set(stacks)), key=stacks.count, default="")
-    return [[child, base] for stack, child, base in found.layers if stack == largest]
-
-
-def compare_others(subject: Subject, trace: Trace) -> None:
+def compare_others(subject: TraceSubject, trace: TracedModel) -> None:
     """Whether a model whose sampled entries are the base's is the base in all its tensors."""
     found = subject.maps.get(trace.base or "")
     if trace.base is None or found is None or not is_copy(found.pairs):
@@ -306,7 +303,7 @@ def compare_others(subject: Subject, trace: Trace) -> None:
         trace.verdict = "transformed"
 
 
-def check_unread(subject: Subject, trace: Trace) -> None:
+def check_unread(subject: TraceSubject, trace: TracedModel) -> None:
     """Name what is in the model's layers and was not compared; what may differ there is no copy."""
     found = subject.maps.get(trace.base or "")
     if found is None:
@@ -321,7 +318,7 @@ def check_unread(subject: Subject, trace: Trace) -> None:
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
 
 
-def check_claims(subject: Subject, trace: Trace) -> None:
+def check_claims(subject: TraceSubject, trace: TracedModel) -> None:
     """Say where the model's own files name another base than its weights show."""
     model = subject.model
     claims = model.member.claims
@@ -335,7 +332,7 @@ def check_claims(subject: Subject, trace: Trace) -> None:
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
 
 
-def say_layers(subject: Subject, trace: Trace) -> None:
+def say_layers(subject: TraceSubject, trace: TracedModel) -> None:
     """Say of layers in another number or order that they may be several models'."""
     found = subject.maps.get(trace.base or "")
     if trace.verdict != "transformed" or found is None or is_copy(found.pairs):
@@ -349,7 +346,7 @@ def _named(bases: Sequence[str], claims: Sequence[str]) -> list[str]:
     return [base for base in bases if any(map(BaseName.of(base).fits, names))]
 
 
-def add_parents(subject: Subject, trace: Trace) -> None:
+def add_parents(subject: TraceSubject, trace: TracedModel) -> None:
     """The models of its base's family that it was merged from."""
     if trace.verdict != "fine-tune" or trace.base not in subject.catalog.bases():
         return
@@ -362,8 +359,8 @@ def add_parents(subject: Subject, trace: Trace) -> None:
 
 
 def _merge_of(
-    catalog: Catalog, trace: Trace, row: ModelRow | None, source: str | None
-) -> Merge | None:
+    catalog: Catalog, trace: TracedModel, row: ModelRow | None, source: str | None
+) -> FoundMerge | None:
     assert trace.base is not None
     row = row if row is not None and row.base == trace.base else None
     try:
@@ -373,7 +370,7 @@ def _merge_of(
         return None
 
 
-def _say_merge(trace: Trace, merge: Merge | None) -> None:
+def _say_merge(trace: TracedModel, merge: FoundMerge | None) -> None:
     if merge is None:
         return
     for name, value in merge.to_json().items():
@@ -384,7 +381,7 @@ def _say_merge(trace: Trace, merge: Merge | None) -> None:
     trace.found = merge
 
 
-def _say_tokens(trace: Trace, catalog: Catalog, row: ModelRow | None) -> None:
+def _say_tokens(trace: TracedModel, catalog: Catalog, row: ModelRow | None) -> None:
     """How many tokens training touched in each parent, and how many of them an indexed model lacks;
     not of models of another stored type, which may hide some."""
     if row is None or row.base != trace.base or row.record.kind != "full":
@@ -437,7 +434,7 @@ def trace_model(
         reason = str(err)
     member = _member_of(model, row, reason, offline=offline)
     known = known_bases(catalog, offline=offline)
-    trace = Trace(model=row.id if row else model)
+    trace = TracedModel(model=row.id if row else model)
     if member is None:
         assert row is not None
         _by_catalog(trace, catalog, row)
@@ -459,7 +456,11 @@ def trace_model(
 
 
 def _by_weights(
-    trace: Trace, catalog: Catalog, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
+    trace: TracedModel,
+    catalog: Catalog,
+    row: ModelRow | None,
+    member: Member,
+    known: Sequence[KnownBase],
 ) -> None:
     bases = [base for base in known if base.stored is not None]
     unread = [f"{k.base} was not compared: {k.reason}" for k in known if k.stored is None]
@@ -470,7 +471,7 @@ def _by_weights(
     trace.notes += unread
     try:
         with open_model(member) as opened:
-            subject = Subject(catalog=catalog, model=opened, bases=bases, row=row)
+            subject = TraceSubject(catalog=catalog, model=opened, bases=bases, row=row)
             for stage in STAGES:
                 stage(subject, trace)
             trace.bytes_read = opened.checkpoint.bytes_read
@@ -498,7 +499,7 @@ def _member_of(model: str, row: ModelRow | None, reason: str, *, offline: bool) 
     return find_member(model, "")
 
 
-def _by_catalog(trace: Trace, catalog: Catalog, row: ModelRow) -> None:
+def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
     """What the catalog says of a model whose files are not there."""
     if row.status != "indexed":
         trace.reason = f"its files are not there, and it is not indexed ({row.code}: {row.reason})"
@@ -521,7 +522,7 @@ NO_PROOF = "an adapter's weights do not show its base"
 
 
 def _by_shapes(
-    trace: Trace, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
+    trace: TracedModel, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
 ) -> None:
     """The base that an adapter names, where it is known and its shapes fit: no proof."""
     try:

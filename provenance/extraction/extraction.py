@@ -295,7 +295,8 @@ def _measured(
     while wanted:
         _collect(extraction, wanted, track)
         ranks = deal_out([factors.updates[key] for key in keys], left, width)
-        wanted = {key for key in factors.saturated(ranks) if factors.ranks[key] < limits[key]}
+        # the modules that were given every rank that was computed of them
+        wanted = {k for k, rank in ranks.items() if rank == factors.ranks[k] < limits[k]}
         doubled = {key: min(limits[key], 2 * factors.ranks[key]) for key in wanted}
         factors.ranks = {**factors.ranks, **doubled}
     return {key: rank for key, rank in ranks.items() if rank}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...arrays import Float64
-from ...indexer import DenseDelta, Factors, Key, LowRankDelta, MatrixUpdate, factorise
+from ...indexer import DenseDelta, Key, LowRankDelta, MatrixUpdate, factorise
 
 SEED, POWER_STEPS, MARGIN = 0, 2, 8
 """Of the randomised SVD, which computes half as many ranks more than are kept, and `MARGIN`. One
@@ -22,7 +22,7 @@ BLOCK_VALUES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleUpdate:
+class ExtractedUpdate:
     """What is known of one module's ΔW.
 
     Attributes:
@@ -71,16 +71,20 @@ class FactorCollector:
 
     ranks: Mapping[Key, int] = field(default_factory=dict)
     ticks: Iterator[object] = field(default_factory=lambda: iter(()))
-    updates: dict[Key, ModuleUpdate] = field(default_factory=dict)
+    updates: dict[Key, ExtractedUpdate] = field(default_factory=dict)
 
-    def measure(self, update: MatrixUpdate) -> ModuleUpdate:
+    def measure(self, update: MatrixUpdate) -> ExtractedUpdate:
         key, delta = (update.slot, update.part), update.delta
         if not isinstance(delta, DenseDelta):
-            return ModuleUpdate(key=key, shape=update.shape)
-        factors = leading_factors(delta, min(self.ranks[key], *update.shape))
+            return ExtractedUpdate(key=key, shape=update.shape)
+        rank = min(self.ranks[key], *update.shape)
+        computed = rank + rank // 2 + MARGIN
+        # power steps lose directions below 1e-3 of σ₁, and all directions need none
+        steps = POWER_STEPS if computed < min(delta.shape) else 0
+        factors = factorise(delta, computed, seed=SEED, power_steps=steps).first(rank)
         root = factors.sigma.sqrt()
         rows = torch.cat([factors.u * root, factors.v * root]).T.contiguous()
-        return ModuleUpdate(
+        return ExtractedUpdate(
             key=key,
             shape=update.shape,
             norm=delta.norm,
@@ -89,21 +93,9 @@ class FactorCollector:
             rows=rows,
         )
 
-    def take(self, measured: ModuleUpdate) -> None:
+    def take(self, measured: ExtractedUpdate) -> None:
         self.updates[measured.key] = measured
         next(self.ticks, None)
-
-    def saturated(self, ranks: Mapping[Key, int]) -> set[Key]:
-        """The modules that were given every rank that was computed of them."""
-        return {key for key, rank in ranks.items() if rank == self.ranks[key]}
-
-
-def leading_factors(delta: DenseDelta, rank: int) -> Factors:
-    """The first `rank` singular triplets of ΔW, or as many as it has."""
-    computed = rank + rank // 2 + MARGIN
-    # power steps lose directions below 1e-3 of σ₁, and all directions need none
-    steps = POWER_STEPS if computed < min(delta.shape) else 0
-    return factorise(delta, computed, seed=SEED, power_steps=steps).first(rank)
 
 
 def _left_out(matrix: torch.Tensor, rows: torch.Tensor) -> float:
@@ -121,7 +113,7 @@ def _left_out(matrix: torch.Tensor, rows: torch.Tensor) -> float:
     return math.hypot(*norms)
 
 
-def deal_out(updates: Sequence[ModuleUpdate], budget: int, value_bytes: int) -> dict[Key, int]:
+def deal_out(updates: Sequence[ExtractedUpdate], budget: int, value_bytes: int) -> dict[Key, int]:
     """Ranks by greedy energy: again and again the rank with the largest σ²/(out + in) that still
     fits the budget of bytes. A module whose next rank does not fit gets no more."""
     gains = [np.square(update.sigma) / sum(update.shape) for update in updates]

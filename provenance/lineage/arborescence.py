@@ -20,7 +20,9 @@ def best_arborescence(
     Every node must have an edge from the root. Of equal weights the first edge is taken. Cycles of
     the best edges are contracted, all of a round at once, in O(edges · rounds).
     """
-    best = _best_edges(heads, weights, n_nodes)
+    order = np.lexsort((np.arange(len(heads)), -weights, heads))
+    best: Int64[np.ndarray, " nodes"]
+    best = order[np.searchsorted(heads[order], np.arange(n_nodes), side="left")]
     above = np.append(tails[best], n_nodes)
     component, on_cycle = _contracted(above)
     if not on_cycle.any():
@@ -32,16 +34,6 @@ def best_arborescence(
         best_arborescence(component[tails[stays]], component[heads[stays]], gains[stays], n_left)
     ]
     best[heads[chosen]] = chosen
-    return best
-
-
-def _best_edges(
-    heads: Int64[np.ndarray, " edges"], weights: Float64[np.ndarray, " edges"], n_nodes: int
-) -> Int64[np.ndarray, " nodes"]:
-    order = np.lexsort((np.arange(len(heads)), -weights, heads))
-    best: Int64[np.ndarray, " nodes"] = order[
-        np.searchsorted(heads[order], np.arange(n_nodes), side="left")
-    ]
     return best
 
 

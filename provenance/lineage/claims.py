@@ -33,8 +33,22 @@ def read_claims(
         card = named[model]
         if card is None:
             continue
-        target = _resolve(card, model, base, named, by_key)
-        rows.append(_row(model, card, target, base, parents[model], equal))
+        target, above = _resolve(card, model, base, named, by_key), list(parents[model])
+        shown = " and ".join(above)
+        says: Says
+        if target == model:
+            says, note = "itself", "card names the model itself"
+        elif target is None:
+            says, note = "outside", f"card names {card}, which is not in the family"
+        elif equal.get(target, target) in {equal.get(parent, parent) for parent in above}:
+            says, note = "agrees", ""
+        elif target == base:
+            says, note = "base", f"card says base; weights say fine-tune of {shown}"
+        elif above == [base]:
+            says, note = "other", f"card says {target}; weights show no parent but the base"
+        else:
+            says, note = "other", f"card says {target}; weights say fine-tune of {shown}"
+        rows.append({"model": model, "card": card, "weights": above, "says": says, "note": note})
     return rows
 
 
@@ -53,28 +67,3 @@ def _resolve(
         return base
     alike = by_key.get(name.last, ())
     return alike[0] if len(alike) == 1 else model if model in alike else None
-
-
-def _row(
-    model: str,
-    card: str,
-    target: str | None,
-    base: str,
-    parents: Sequence[str],
-    equal: Mapping[str, str],
-) -> dict[str, Any]:
-    shown = " and ".join(parents)
-    says: Says
-    if target == model:
-        says, note = "itself", "card names the model itself"
-    elif target is None:
-        says, note = "outside", f"card names {card}, which is not in the family"
-    elif equal.get(target, target) in {equal.get(parent, parent) for parent in parents}:
-        says, note = "agrees", ""
-    elif target == base:
-        says, note = "base", f"card says base; weights say fine-tune of {shown}"
-    elif list(parents) == [base]:
-        says, note = "other", f"card says {target}; weights show no parent but the base"
-    else:
-        says, note = "other", f"card says {target}; weights say fine-tune of {shown}"
-    return {"model": model, "card": card, "weights": list(parents), "says": says, "note": note}

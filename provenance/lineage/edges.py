@@ -51,7 +51,7 @@ class Edge:
 
 
 @dataclass(slots=True)
-class _Candidates:
+class _ParentEvidence:
     """What speaks for each candidate of each model: rows of models that are all different."""
 
     repeats: dict[int, Repeat]
@@ -149,7 +149,7 @@ def _edges_of_different(
 
 def _find_candidates(
     updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
-) -> _Candidates:
+) -> _ParentEvidence:
     near = find_near(updates)
     around = [np.append(row, near[row]) for row in range(len(updates))]
     repeats = {}
@@ -162,7 +162,7 @@ def _find_candidates(
     is_reference = np.ones(len(updates), dtype=np.bool_)
     is_reference[list(repeats)] = False
     empty = (np.full(near.shape, -np.inf) for _ in range(3))
-    candidates = _Candidates(repeats, near, *empty)
+    candidates = _ParentEvidence(repeats, near, *empty)
     for row, rows in enumerate(around):
         seen = forms.seen_by(row, updates.take(rows))
         neighbourhood = Neighbourhood.of(seen, rows)
@@ -186,7 +186,7 @@ def _find_candidates(
     return candidates
 
 
-def _refuse_circles(candidates: _Candidates) -> None:
+def _refuse_circles(candidates: _ParentEvidence) -> None:
     """Nothing that a model was made of was trained from that model, nor from a likely child of it.
 
     Otherwise a child of a merge, which holds a share of each of its parents, is taken for a parent
@@ -200,7 +200,7 @@ def _refuse_circles(candidates: _Candidates) -> None:
 
 
 def _edges_of(
-    child: int, parents: Int64[np.ndarray, " nodes"], candidates: _Candidates
+    child: int, parents: Int64[np.ndarray, " nodes"], candidates: _ParentEvidence
 ) -> Iterator[Edge]:
     """The edges to a model; `parents` has the tree, in which the base is the last."""
     repeat, parent, base = candidates.repeats.get(child), int(parents[child]), len(parents) - 1
@@ -223,7 +223,7 @@ def _edges_of(
 def _edge(
     child: int,
     parent: int,
-    candidates: _Candidates,
+    candidates: _ParentEvidence,
     probability: float,
     kind: Kind = "fine-tune",
     weight: float | None = None,

@@ -12,7 +12,7 @@ from ...arrays import Bool, Float64, Int64
 from ...records import ModelRecord
 from ...store import Catalog, FamilyUpdates
 from .descent import Updates
-from .touched import Touched
+from .touched import TouchedTokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class Forms:
     vocabulary: Float64[np.ndarray, " models"]
     base_layers: float
     base_vocabulary: float
-    touched: Touched
+    touched: TouchedTokens
 
     @classmethod
     def of_family(
@@ -41,7 +41,7 @@ class Forms:
         members: Sequence[ModelRecord],
         updates: FamilyUpdates,
         rows: Int64[np.ndarray, " models"],
-        touched: Touched,
+        touched: TouchedTokens,
     ) -> Forms:
         """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
         them, where no signature of the base is kept."""
@@ -64,7 +64,7 @@ class Forms:
         """Of models of which nothing is known."""
         nothing = np.full(n_models, np.nan)
         no_slots = np.zeros((n_models, 0), np.bool_), np.zeros(0, np.int64)
-        touched = Touched.unknown(n_models)
+        touched = TouchedTokens.unknown(n_models)
         return cls(*no_slots, nothing, nothing, np.nan, np.nan, touched)
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Forms:

@@ -20,7 +20,7 @@ from .edges import BASE, Edge, infer_edges
 from .forms import Forms
 from .odds import LEVEL
 from .repeats import COARSER, EQUAL
-from .touched import Touched
+from .touched import TouchedTokens
 
 AHEAD_S = 86_400.0
 """Seconds after now from which a time is in the future, and ignored."""
@@ -28,9 +28,7 @@ AHEAD_S = 86_400.0
 NO_SKETCH = "no linear sketch under this recipe: index it again"
 
 
-def trace_lineage(
-    catalog: Catalog, base: str, recipe: str | None = None, *, now: datetime | None = None
-) -> dict[str, Any]:
+def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dict[str, Any]:
     """The document of a family's lineage.
 
     Raises:
@@ -48,10 +46,10 @@ def trace_lineage(
     # in order of id: the order in which models were indexed decides nothing
     order = sorted(range(len(ids)), key=ids.__getitem__)
     ids, rows = [ids[place] for place in order], rows[order]
-    times, n_future = read_times([records[id].created_at for id in ids], now)
+    times, n_future = read_times([records[id].created_at for id in ids])
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
-    touched = Touched.of_family(catalog, base, members, own.rounding)
+    touched = TouchedTokens.of_family(catalog, base, members, own.rounding)
     forms = Forms.of_family(catalog, base, members, updates, rows, touched)
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges, touched) | {
@@ -82,11 +80,9 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
     return known
 
 
-def read_times(
-    texts: Sequence[str | None], now: datetime | None = None
-) -> tuple[Float64[np.ndarray, " models"], int]:
+def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " models"], int]:
     """Seconds, NaN where unknown; how many are in the future, and therefore unknown too."""
-    latest = (now or datetime.now(UTC)).timestamp() + AHEAD_S
+    latest = datetime.now(UTC).timestamp() + AHEAD_S
     times = np.full(len(texts), np.nan)
     for row, text in enumerate(texts):
         try:
@@ -134,7 +130,7 @@ def _document(
     ids: Sequence[str],
     members: Sequence[ModelRecord],
     edges: Sequence[Edge],
-    touched: Touched,
+    touched: TouchedTokens,
 ) -> dict[str, Any]:
     names = [*ids, base]
     parents: dict[str, list[str]] = {id: [] for id in ids}
@@ -154,7 +150,7 @@ def _document(
     }
 
 
-def _edge_json(edge: Edge, names: Sequence[str], touched: Touched) -> Mapping[str, Any]:
+def _edge_json(edge: Edge, names: Sequence[str], touched: TouchedTokens) -> Mapping[str, Any]:
     tokens = None if edge.parent == BASE else touched.overlap(edge.child, edge.parent)
 
     def rounded(value: float | None) -> float | None:

@@ -85,7 +85,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Touched:
+class TouchedTokens:
     """The footprints of some models, None where unknown.
 
     Attributes:
@@ -104,18 +104,18 @@ class Touched:
         base: str,
         members: Sequence[ModelRecord],
         rounding: Float64[np.ndarray, " models"],
-    ) -> Touched:
+    ) -> TouchedTokens:
         known = {one.model: one.footprint for one in catalog.footprints.all(base)}
         is_full = np.array([record.kind == "full" for record in members], dtype=np.bool_)
         return cls([known.get(record.id) for record in members], is_full, rounding)
 
     @classmethod
-    def unknown(cls, n_models: int) -> Touched:
+    def unknown(cls, n_models: int) -> TouchedTokens:
         return cls([None] * n_models, np.zeros(n_models, np.bool_), np.zeros(n_models))
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> Touched:
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> TouchedTokens:
         chosen = [self.footprints[row] for row in rows.tolist()]
-        return Touched(chosen, self.is_full[rows], self.rounding[rows])
+        return TouchedTokens(chosen, self.is_full[rows], self.rounding[rows])
 
     @property
     def counts(self) -> Int64[np.ndarray, " models"]:

@@ -97,7 +97,7 @@ class Reconstruction:
 
 
 @dataclass(slots=True, eq=False)
-class Rows:
+class MergeRows:
     """Entries of all matrices side by side, in the file's arithmetic. `wanted`: ΔW of the merge;
     `parts`: of its parents; `slack`: how far an entry may be off; `step`: of the storage type, both
     absolute; `places`: where a file may give weights of their own; empty where it cannot."""
@@ -121,7 +121,7 @@ class Rows:
         parents: Sequence[Matrices],
         arithmetic: torch.dtype = torch.float64,
         places: Mapping[Key, Place] | None = None,
-    ) -> Rows | None:
+    ) -> MergeRows | None:
         """Of the matrices that any of the models changes."""
         models = (merged, *parents)
         keys = [
@@ -158,11 +158,11 @@ class Rows:
     def is_fine(self) -> bool:
         return torch.finfo(self.stored).eps < 1e-6
 
-    def shifted(self) -> Rows:
+    def shifted(self) -> MergeRows:
         """The same with parents' entries that belong to their neighbours."""
         return replace(self, parts=np.roll(self.parts, 1, axis=1))
 
-    def thinned(self) -> Rows:
+    def thinned(self) -> MergeRows:
         """Every so many entries of each matrix."""
         every = max(1, len(self.wanted) // SEARCHED)
         chosen = np.concatenate([np.arange(p.start, p.stop, every) for p in self.pieces])
@@ -191,11 +191,11 @@ class Rows:
         return np.asarray(model.to(self.stored).double().numpy() - self.base)
 
 
-Make = Callable[[Rows], Entries]
+Make = Callable[[MergeRows], Entries]
 
 
 def evaluated(
-    rows: Rows, make: Make, method: Method | None, weights: Sequence[float], **numbers: object
+    rows: MergeRows, make: Make, method: Method | None, weights: Sequence[float], **numbers: object
 ) -> Reconstruction:
     """A recipe with what it gives; `make` takes the rows, or those of a wrong recipe."""
     made, wrong = make(rows), rows.shifted()
@@ -213,7 +213,7 @@ def evaluated(
 
 
 def combined(
-    rows: Rows,
+    rows: MergeRows,
     weights: PerPiece,
     formula: Formula,
     scale: float = 1.0,

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ...errors import RequestError
 from .file_on_rows import Reconstruction
-from .merges import Merge, attention_name
+from .merges import FoundMerge, attention_name
 
 WITH_BASE = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 
@@ -21,7 +22,7 @@ Weights = tuple[float, float]
 """Of attention, and of the other matrices of a layer."""
 
 
-def mergekit_config(merge: Merge) -> str:
+def mergekit_config(merge: FoundMerge) -> str:
     """YAML; comments say how much of the merge it gives, and what it cannot reproduce.
 
     Raises:
@@ -35,7 +36,7 @@ def mergekit_config(merge: Merge) -> str:
     return "".join(f"# {line}\n" for line in lines) + config
 
 
-def _config(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
+def _config(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     method = merge.parentage.method
     config: dict[str, Any] = {"merge_method": method}
     if method in WITH_BASE or method == "slerp":
@@ -49,7 +50,7 @@ def _config(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
     return config | (_slices(merge, proof) if proof.by_place else _models(merge, proof))
 
 
-def _models(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
+def _models(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     parents, method = merge.parentage.parents, merge.parentage.method
     weights = [_number(parent.weight) for parent in parents]
     if method == "slerp":
@@ -62,7 +63,9 @@ def _models(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
     return {"models": models}
 
 
-def _weighted(merge: Merge, proof: Reconstruction, weights: Sequence[Any]) -> list[dict[str, Any]]:
+def _weighted(
+    merge: FoundMerge, proof: Reconstruction, weights: Sequence[Any]
+) -> list[dict[str, Any]]:
     """The parents with their weights and densities."""
     rows = []
     for place, weight in enumerate(weights):
@@ -72,11 +75,13 @@ def _weighted(merge: Merge, proof: Reconstruction, weights: Sequence[Any]) -> li
     return rows
 
 
-def _slices(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
+def _slices(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     """Runs of layers with equal weights."""
     method, attention = merge.parentage.method, attention_name(merge.modules)
     slices = []
-    same = groupby(enumerate(_by_layer(merge, proof)), key=lambda row: _rounded(row[1]))
+    same = groupby(
+        enumerate(_by_layer(merge, proof)), key=lambda row: np.round(row[1], SAME_DIGITS).tolist()
+    )
     for run in (list(own) for _, own in same):
         span = {"layer_range": [run[0][0], run[-1][0] + 1]}
         settings = [_setting(weights, attention) for weights in run[0][1]]
@@ -91,7 +96,7 @@ def _slices(merge: Merge, proof: Reconstruction) -> dict[str, Any]:
     return {"slices": slices}
 
 
-def _by_layer(merge: Merge, proof: Reconstruction) -> list[list[Weights]]:
+def _by_layer(merge: FoundMerge, proof: Reconstruction) -> list[list[Weights]]:
     """Weights of each parent in each layer; their means in one that all left as it was."""
     rows = []
     for layer in range(1 + max(slot.layer for slot, _ in merge.modules)):
@@ -99,10 +104,6 @@ def _by_layer(merge: Merge, proof: Reconstruction) -> list[list[Weights]]:
         inside = proof.by_place.get((layer, True), beside)
         rows.append(list(zip(inside, beside, strict=True)))
     return rows
-
-
-def _rounded(row: Sequence[Weights]) -> list[float]:
-    return [round(weight, SAME_DIGITS) for weights in row for weight in weights]
 
 
 def _setting(weights: Weights, attention: str | None) -> Any:
@@ -116,7 +117,7 @@ def _number(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _sources(merge: Merge) -> list[str]:
+def _sources(merge: FoundMerge) -> list[str]:
     """Folder or Hub id of each parent, an adapter's as `BASE+ADAPTER`; the base's last."""
     base = merge.sources.get(merge.base, merge.base)
     sources = []
@@ -126,7 +127,7 @@ def _sources(merge: Merge) -> list[str]:
     return [*sources, base]
 
 
-def _comments(merge: Merge, proof: Reconstruction) -> Iterator[str]:
+def _comments(merge: FoundMerge, proof: Reconstruction) -> Iterator[str]:
     yield _text(merge.sentence)
     if proof.is_drawn:
         yield "entries were drawn at random: a run of this file keeps others"

@@ -27,7 +27,7 @@ ATTENTION = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class FoundMerge:
     """What is known of a model as a merge.
 
     Attributes:
@@ -128,7 +128,7 @@ def _parent_row(parent: Parent) -> dict[str, Any]:
 
 def find_merge(
     catalog: Catalog, base: str, model: str, row: ModelRow | None, source: str | None
-) -> Merge | None:
+) -> FoundMerge | None:
     """What a model was merged from, of its base's family; None where the family keeps no sketches
     that tell.
 
@@ -148,7 +148,7 @@ def find_merge(
     if own is None and source is None:
         return None
     indexed = None if own is not None else fingerprint_query(catalog, str(source), base, recipe)
-    search = catalog.look(lambda: _Candidates.read(view, own, indexed))
+    search = catalog.look(lambda: _MergeFamily.read(view, own, indexed))
     created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
     later = [
@@ -159,7 +159,7 @@ def find_merge(
     parentage = find_parents(
         search.target, search.family, search.ids, excluded=search.excluded, later=later
     )
-    merge = Merge(model=model, base=base, parentage=parentage)
+    merge = FoundMerge(model=model, base=base, parentage=parentage)
     if source is None:
         lines = ("its files are not there: its parents are by sketches, and not proven",)
         return replace(merge, notes=lines if parentage.parents else ())
@@ -167,7 +167,7 @@ def find_merge(
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidates:
+class _MergeFamily:
     """The update in question and those of its family; of a large family the nearest."""
 
     target: FamilyUpdates
@@ -176,7 +176,7 @@ class _Candidates:
     excluded: Sequence[int] = ()
 
     @classmethod
-    def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _Candidates:
+    def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _MergeFamily:
         keys = view.keys
         if len(keys) > 2 * SCREENED:
             target = view.updates(keys[:1] if own is None else keys[own : own + 1])
@@ -225,7 +225,7 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
     )
 
 
-def _proven(catalog: Catalog, merge: Merge, source: str) -> Merge:
+def _proven(catalog: Catalog, merge: FoundMerge, source: str) -> FoundMerge:
     """The merge with its recipe as the rows of its weights show it, where they do."""
     found = merge.parentage
     family = {row.id: row for row in catalog.models(base=merge.base, status="indexed")}

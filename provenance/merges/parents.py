@@ -236,7 +236,7 @@ class _Search:
     def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
         """Sums first, with one weight a model, then by layer, then with negative ones; then without
         each model of the sum, which may be made of it; then methods that leave noise."""
-        sums = self._combination(self.whole, allowed, signed=False)
+        sums = self._pursuit(self.whole, allowed, signed=False).combination()
         for trial in self._trials(sums, allowed):
             if trial.rows and self._is_rounding(trial):
                 return self._rounded_copy(trial) or self._sum(trial)
@@ -249,20 +249,15 @@ class _Search:
     ) -> Iterator[Combination]:
         yield first
         yield self.refit(first.rows)
-        yield self._combination(self.by_layer, allowed, signed=True)
-        yield self._combination(self.whole, allowed, signed=True)
+        yield self._pursuit(self.by_layer, allowed, signed=True).combination()
+        yield self._pursuit(self.whole, allowed, signed=True).combination()
         length = self.energy**0.5
         for row, weight in zip(first.rows, first.weights[:, 0], strict=True):
             if weight * self.whole_norms[row, 0] ** 0.5 < MADE_OF_IT * length:
                 continue
             others = allowed.copy()
             others[row] = False
-            yield self._combination(self.whole, others, signed=False)
-
-    def _combination(
-        self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
-    ) -> Combination:
-        return self._pursuit(space, allowed, signed=signed).combination()
+            yield self._pursuit(self.whole, others, signed=False).combination()
 
     def _pursuit(
         self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
@@ -281,16 +276,14 @@ class _Search:
         """The same models with weights of their own in every layer."""
         return self._pursuit(self.by_layer, self.allowed, signed=True).fit(rows)
 
-    def _limit(self, floor: float) -> float:
-        return max(ROUNDING_ENERGY * floor, LEAST_REST**2 * self.energy)
-
     def _is_rounding(self, fit: Combination) -> bool:
         """Whether what is left is the rounding of the model and of its weighted parents."""
         if len(fit.rows) > MOST_PARENTS:
             return False
         floors = self.floors[list(fit.rows)]
         weights = np.broadcast_to(fit.weights, floors.shape)
-        limit = self._limit(float(self.floor.sum() + (weights**2 * floors).sum()))
+        floor = float(self.floor.sum() + (weights**2 * floors).sum())
+        limit = max(ROUNDING_ENERGY * floor, LEAST_REST**2 * self.energy)
         if fit.energy > EXACT * self.energy and self._are_kin(fit.rows):
             return False
         dims = self.whole.dims if fit.weights.shape[1] == 1 else self.by_layer.dims

@@ -22,11 +22,11 @@ from .file_on_rows import (
     Entries,
     Make,
     Matrices,
+    MergeRows,
     PerParent,
     PerPiece,
     Place,
     Reconstruction,
-    Rows,
     combined,
     evaluated,
 )
@@ -62,7 +62,7 @@ def reconstruct(
     for arithmetic in dict.fromkeys((stored, torch.float32)):
         if torch.finfo(arithmetic).eps < torch.finfo(stored).eps < 1e-6:
             continue
-        rows = Rows.of(base, merged, parents, arithmetic, places)
+        rows = MergeRows.of(base, merged, parents, arithmetic, places)
         if rows is None:
             return None
         found = _best(rows, np.array(guess))
@@ -84,11 +84,13 @@ def _order(found: Reconstruction) -> tuple[bool, bool, int, float]:
     )
 
 
-def _best(rows: Rows, guess: PerParent) -> Reconstruction:
+def _best(rows: MergeRows, guess: PerParent) -> Reconstruction:
     """The first kind of recipe that explains the rows; else that which comes nearest."""
+    names = sorted(set(rows.places))
+    place_of = np.array([names.index(place) for place in rows.places])
     kinds: list[Callable[[], list[Reconstruction]]] = [
         lambda: list(_sums(rows, np.zeros(len(rows.pieces), dtype=np.int64))),
-        lambda: list(_sums(rows, _numbered(rows.places))) if len(set(rows.places)) > 1 else [],
+        lambda: list(_sums(rows, place_of)) if len(names) > 1 else [],
         lambda: list(sparse(rows, guess)) if 1 < len(rows.parts) <= MOST_DECODED else [],
         lambda: [_by_matrix(rows)],
     ]
@@ -102,12 +104,7 @@ def _best(rows: Rows, guess: PerParent) -> Reconstruction:
     return min((f for f in found if f.method is not None), key=_order)
 
 
-def _numbered(places: Sequence[Place]) -> np.ndarray:
-    names = sorted(set(places))
-    return np.array([names.index(place) for place in places])
-
-
-def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:
+def _sums(rows: MergeRows, place_of: np.ndarray) -> Iterator[Reconstruction]:
     """Sums and SLERP with weights of their own in every place (`place_of`: of each matrix)."""
     free = _fitted(rows, place_of, is_mean=False)
     mean = _fitted(rows, place_of, is_mean=True)
@@ -119,7 +116,7 @@ def _sums(rows: Rows, place_of: np.ndarray) -> Iterator[Reconstruction]:
             yield _shortest(rows, between, place_of, "slerp")
 
 
-def _fitted(rows: Rows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
+def _fitted(rows: MergeRows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
     """Least squares in every place; of a mean, with a sum of 1 where there is more than one."""
     weights = np.zeros((len(rows.parts), int(place_of.max()) + 1))
     for place in range(weights.shape[1]):
@@ -136,7 +133,7 @@ def _fitted(rows: Rows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
 
 
 def _shortest(
-    rows: Rows, weights: PerPlace, place_of: np.ndarray, method: Method
+    rows: MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
 ) -> Reconstruction:
     """With the fewest digits that give the merge as well: as somebody would write them."""
     exact = _sum_of(rows, weights.round(7), place_of, method)
@@ -165,7 +162,9 @@ def _rounded(weights: PerPlace, digits: int, method: Method) -> PerPlace:
     return short
 
 
-def _sum_of(rows: Rows, weights: PerPlace, place_of: np.ndarray, method: Method) -> Reconstruction:
+def _sum_of(
+    rows: MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
+) -> Reconstruction:
     own = weights[:, place_of]
     by_place = {}
     if weights.shape[1] > 1:
@@ -180,7 +179,7 @@ def _sum_of(rows: Rows, weights: PerPlace, place_of: np.ndarray, method: Method)
     return evaluated(rows, make, method, used, by_place=by_place)
 
 
-def _mean(rows: Rows, weights: PerPiece) -> Entries:
+def _mean(rows: MergeRows, weights: PerPiece) -> Entries:
     """As mergekit's `linear.py`: in single precision, whatever is stored; the base has the rest."""
     own = rows.spread(np.vstack([weights, 1 - weights.sum(0)]))
     models = np.vstack([rows.parts, np.zeros_like(rows.base)[None]]) + rows.base
@@ -191,7 +190,7 @@ def _mean(rows: Rows, weights: PerPiece) -> Entries:
     return rows.kept_as(result.to(rows.arithmetic))
 
 
-def _places_between(rows: Rows, place_of: np.ndarray) -> PerPlace:
+def _places_between(rows: MergeRows, place_of: np.ndarray) -> PerPlace:
     """1 − t and t of SLERP in every place, from the weights of both models in each matrix."""
     sums, totals = np.zeros((2, int(place_of.max()) + 1))
     for piece, place in zip(rows.pieces, place_of, strict=True):
@@ -204,7 +203,7 @@ def _places_between(rows: Rows, place_of: np.ndarray) -> PerPlace:
     return np.stack([1 - t, t])
 
 
-def _arc(rows: Rows, piece: slice) -> tuple[float, float, float]:
+def _arc(rows: MergeRows, piece: slice) -> tuple[float, float, float]:
     """Of one matrix: the weights of two models in the merge, and the angle between both that these
     show, which is that of the rows within their standard error."""
     models = rows.parts[:, piece] + rows.base[piece]
@@ -217,7 +216,7 @@ def _arc(rows: Rows, piece: slice) -> tuple[float, float, float]:
     return float(a), float(b), float(np.arccos(1 - shown))
 
 
-def _on_circle(rows: Rows, weights: PerPiece) -> Entries:
+def _on_circle(rows: MergeRows, weights: PerPiece) -> Entries:
     """As mergekit's `slerp.py`."""
     made = np.empty_like(rows.wanted)
     for number, piece in enumerate(rows.pieces):
@@ -227,7 +226,7 @@ def _on_circle(rows: Rows, weights: PerPiece) -> Entries:
     return rows.kept_as(torch.from_numpy(made).to(torch.float32).to(rows.arithmetic))
 
 
-def _by_matrix(rows: Rows) -> Reconstruction:
+def _by_matrix(rows: MergeRows) -> Reconstruction:
     """A sum with weights of their own in every matrix, which no file has."""
     pairs = [(rows.parts[:, piece].T, rows.wanted[piece]) for piece in rows.pieces]
     # 0 of a parent that left a matrix unchanged

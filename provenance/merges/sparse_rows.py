@@ -17,10 +17,10 @@ from ...arrays import Bool, Float64
 from .file_on_rows import (
     MOST_SEARCHED,
     Entries,
+    MergeRows,
     PerParent,
     PerPiece,
     Reconstruction,
-    Rows,
     combined,
     evaluated,
 )
@@ -66,7 +66,7 @@ MOST_DOUBT = 0.0125
 """Its standard error from which nothing is said of draws."""
 
 
-def sparse(rows: Rows, guess: PerParent) -> Iterator[Reconstruction]:
+def sparse(rows: MergeRows, guess: PerParent) -> Iterator[Reconstruction]:
     """DARE, as decoded into its parents' entries; TIES."""
     decoded = _decoded(rows, guess)
     if decoded is not None:
@@ -84,11 +84,11 @@ def sparse(rows: Rows, guess: PerParent) -> Iterator[Reconstruction]:
 class _Trimming:
     """How large each entry of a parent is among those of its matrix: 0 the largest, 1 the least."""
 
-    rows: Rows
+    rows: MergeRows
     ranks: Float64[np.ndarray, "parents entries"]
 
     @classmethod
-    def of(cls, rows: Rows) -> _Trimming:
+    def of(cls, rows: MergeRows) -> _Trimming:
         ranks = np.empty_like(rows.parts)
         for piece in rows.pieces:
             order = np.argsort(-np.abs(rows.parts[:, piece]), axis=1, kind="stable")
@@ -147,7 +147,7 @@ class _Trimming:
         return kept
 
 
-def _fitted_ties(rows: Rows, *, normalises: bool) -> Reconstruction:
+def _fitted_ties(rows: MergeRows, *, normalises: bool) -> Reconstruction:
     """TIES: its densities by descent, from which weights and length follow."""
     formula = replace(FORMULAS["ties"], normalises=normalises)
     thinned = _Trimming.of(rows.thinned())
@@ -180,7 +180,7 @@ def _descended(error: Callable[[PerParent], float], numbers: PerParent) -> PerPa
     return numbers
 
 
-def _written_ties(rows: Rows, densities: PerParent, formula: Formula) -> Reconstruction:
+def _written_ties(rows: MergeRows, densities: PerParent, formula: Formula) -> Reconstruction:
     """With the fewest digits that give the merge as well, and the share of rows that is kept of
     each matrix."""
     trimming = _Trimming.of(rows)
@@ -196,7 +196,7 @@ def _written_ties(rows: Rows, densities: PerParent, formula: Formula) -> Reconst
     def written(unit: float, length: float) -> Reconstruction:
         own = (weights / unit).round() * unit
 
-        def make(of: Rows) -> Entries:
+        def make(of: MergeRows) -> Entries:
             return _Trimming.of(of).made(own, kept, formula, length)
 
         numbers = {"densities": tuple(densities.tolist()), "normalises": formula.normalises}
@@ -212,7 +212,7 @@ def _round_density(density: float) -> float:
     return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
 
 
-def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
+def _set_values(rows: MergeRows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
     """ΔW of every entry, were it made of a set of parents."""
     terms = rows.parts * rows.spread(gains)
     values: dict[tuple[int, ...], Entries] = {}
@@ -224,7 +224,7 @@ def _set_values(rows: Rows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
 
 
 def _decode(
-    rows: Rows, values: Mapping[tuple[int, ...], Entries], error: float | Entries
+    rows: MergeRows, values: Mapping[tuple[int, ...], Entries], error: float | Entries
 ) -> tuple[Kept, Chosen]:
     """Which parents each entry is made of, and whether a set fits it: that whose value is nearest,
     of those within rounding and a relative error of gains."""
@@ -238,7 +238,7 @@ def _decode(
     return kept, np.isfinite(best)
 
 
-def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
+def _decoded(rows: MergeRows, guess: PerParent) -> Reconstruction | None:
     """What entries tell, decoded into their parents'; None where rounding hides them."""
     gains = _first_gains(rows, np.where(guess < 0, -1.0, 1.0))
     if gains is None:
@@ -267,7 +267,7 @@ def _decoded(rows: Rows, guess: PerParent) -> Reconstruction | None:
     return _recipe(rows, found, kept, clear, gains)
 
 
-def _first_gains(rows: Rows, signs: PerParent) -> PerPiece | None:
+def _first_gains(rows: MergeRows, signs: PerParent) -> PerPiece | None:
     """What a kept entry is multiplied by, roughly.
 
     In a fine type, that of most entries, which came from one parent alone. In others, weights of a
@@ -301,14 +301,14 @@ def _spike(wanted: Entries, part: Entries) -> float:
     return float(np.exp(np.median(logs[first : first + counts[first]])))
 
 
-def _clear(rows: Rows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
+def _clear(rows: MergeRows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
     """Entries in which no two sets are so near that rounding could take one for the other."""
     apart = np.diff(np.sort(np.stack(list(values.values())), axis=0), axis=0).min(0)
     clear: Chosen = apart > APART * rows.slack
     return clear
 
 
-def _gains_of(rows: Rows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiece:
+def _gains_of(rows: MergeRows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiece:
     """Least squares over decoded entries: of all matrices, and of one where it has enough."""
     parts = kept * rows.parts
     pooled = np.linalg.lstsq(parts[:, clear].T, rows.wanted[clear], rcond=None)[0]
@@ -322,7 +322,7 @@ def _gains_of(rows: Rows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiec
 
 
 def _recipe(
-    rows: Rows, found: Reconstruction, kept: Kept, clear: Chosen, gains: PerPiece
+    rows: MergeRows, found: Reconstruction, kept: Kept, clear: Chosen, gains: PerPiece
 ) -> Reconstruction:
     """What the sets of entries tell of the method; `clear`: those that rounding leaves no doubt
     of."""
@@ -353,7 +353,9 @@ def _recipe(
     )
 
 
-def _drawn(rows: Rows, kept: Kept, counted: Chosen, gains: PerPiece) -> tuple[PerParent, float]:
+def _drawn(
+    rows: MergeRows, kept: Kept, counted: Chosen, gains: PerPiece
+) -> tuple[PerParent, float]:
     """Weights and density of draws: a matrix is rescaled to the sum of |entries| it had."""
     sizes = np.abs(rows.parts) * counted
     starts = [piece.start for piece in rows.pieces]
@@ -374,7 +376,7 @@ def _written(value: float) -> float:
     return short if abs(value - short) < DENSITY_ERROR else round(float(value), 3)
 
 
-def _separation(rows: Rows, kept: np.ndarray, counted: Chosen) -> tuple[float, float]:
+def _separation(rows: MergeRows, kept: np.ndarray, counted: Chosen) -> tuple[float, float]:
     """The probability that a kept entry of a parent is larger than one that is not: mean over
     matrices and parents (Mann, Whitney 1947), with its standard error."""
     found, variances = [], []

@@ -111,7 +111,7 @@ def _line(err: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyAnswer:
+class FamilyMatch:
     """What one family answers to a data set; what was said of the reading, and of examples that
     the data set and its control lost."""
 
@@ -122,7 +122,7 @@ class FamilyAnswer:
 
 
 def joint_answer(
-    asked: Sequence[tuple[FamilyAnswer, float]], left_out: Sequence[Row], k: int
+    asked: Sequence[tuple[FamilyMatch, float]], left_out: Sequence[Row], k: int
 ) -> Row:
     """The document of `find-trained-on`: the `k` models of all families, and a row for each."""
     answers = [answer for answer, _ in asked]
@@ -148,7 +148,7 @@ def joint_answer(
     }
 
 
-def _joint_comparison(answers: Sequence[FamilyAnswer], models: Sequence[Row]) -> Row | None:
+def _joint_comparison(answers: Sequence[FamilyMatch], models: Sequence[Row]) -> Row | None:
     """The ranked models beside the control, by the comparison of their families."""
     compared = {answer.data.base: answer.found.comparison for answer in answers}
     documents = {base: found.to_json() for base, found in compared.items() if found is not None}

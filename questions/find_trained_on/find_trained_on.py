@@ -17,7 +17,7 @@ from ..face.opened import Track, find_family, require_labels
 from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
 from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
-from .families import AskedFamilies, FamilyAnswer, joint_answer
+from .families import AskedFamilies, FamilyMatch, joint_answer
 from .making import NAME, DataMaking, DataReading, kept_data
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class FindTrainedOn(Filters, DataReading):
         )
         return match_words(catalog, bases, self, texts_of(examples)), examples
 
-    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyAnswer:
+    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyMatch:
         """What one family answers; its data set is kept."""
         from ...search import find_trained_on
 
@@ -185,7 +185,7 @@ class FindTrainedOn(Filters, DataReading):
         if self.keep is not None:
             catalog.data_sets.save(data)
         found = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
-        return FamilyAnswer(data, found, reading, lost)
+        return FamilyMatch(data, found, reading, lost)
 
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
         """The data set and its control, each kept or made of a file's examples; what was said of

@@ -153,7 +153,7 @@ class Tools:
         if lines := [_fault(fault) for fault in faults][:3]:
             raise RequestError("; ".join(lines))
         question = QUESTIONS[name]
-        given = {field: _value(value) for field, value in arguments.items()}
+        given = {f: tuple(v) if isinstance(v, list) else v for f, v in arguments.items()}
         if question is Trace:
             given["offline"] = self.offline
         asked = question(**given)
@@ -222,10 +222,6 @@ def _type(hint: Any, declared: Option) -> dict[str, Any]:
 def _fault(fault: Any) -> str:
     place = ".".join(map(str, fault.absolute_path))
     return f"{place}: {fault.message}" if place else str(fault.message)
-
-
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _shortened(value: Any) -> Any:

@@ -138,9 +138,6 @@ class Connection:
     def close(self) -> None:
         self._client.close()
 
-    def stays(self) -> None:
-        """What closing one of several users of a connection does to it: nothing."""
-
     @contextmanager
     def _answered(self, sending: Sending) -> Iterator[httpx2.Response]:
         """The answer, whose body is not read yet; of a job its result."""

@@ -69,7 +69,7 @@ class RemoteDatabase(Database):
         """`closes`: Whether the connection is closed with this object."""
         self.connection, self.operations = connection, operations
         self._track = untracked
-        self._close = weakref.finalize(self, connection.close if closes else connection.stays)
+        self._close = weakref.finalize(self, connection.close if closes else lambda: None)
 
     @property
     def url(self) -> str:

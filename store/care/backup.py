@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backup(JsonRecord):
+class BackupResult(JsonRecord):
     """The result of a backup."""
 
     written: str
@@ -46,7 +46,7 @@ class Backup(JsonRecord):
     seconds: float
 
 
-def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
+def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> BackupResult:
     """Copy the catalog of one moment into a file, which is a catalog itself.
 
     Other processes read meanwhile. The file appears whole or not at all. What a killed backup to
@@ -72,7 +72,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
 
 def receive_backup(
     target: Path, receive: Callable[[Path], str], *, replace: bool = False
-) -> Backup:
+) -> BackupResult:
     """Write a backup that was made elsewhere; as `back_up`.
 
     Args:
@@ -93,8 +93,8 @@ def receive_backup(
     return _made(target, models, sha256, started)
 
 
-def _made(target: Path, models: int, sha256: str, started: float) -> Backup:
-    return Backup(
+def _made(target: Path, models: int, sha256: str, started: float) -> BackupResult:
+    return BackupResult(
         written=str(target),
         models=models,
         bytes=target.stat().st_size,

@@ -40,7 +40,7 @@ REINDEX = "`deltadex rm` each of them, then index it again"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(JsonRecord):
+class CheckLine(JsonRecord):
     """One line of the report: what was examined, and advice where something is to be done."""
 
     check: str
@@ -91,7 +91,7 @@ SKETCH_FILE_FREE = 1 << 30
 """Bytes that stay free where a sketch file is written."""
 
 
-def versions() -> Finding:
+def versions() -> CheckLine:
     """Of the libraries."""
     shown = [f"Python {platform.python_version()}"]
     for name in SHOWN_VERSIONS:
@@ -99,10 +99,10 @@ def versions() -> Finding:
             shown.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             shown.append(f"no {name}")
-    return Finding("versions", "ok", ", ".join(shown))
+    return CheckLine("versions", "ok", ", ".join(shown))
 
 
-def space(path: Path) -> Finding:
+def space(path: Path) -> CheckLine:
     """What is free on the disk, against what the catalog and its derived files take."""
     folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
     free = shutil.disk_usage(folder).free
@@ -111,11 +111,11 @@ def space(path: Path) -> Finding:
     shown = f"catalog {size(catalog)}, derived files {size(derived)}, free {size(free)}"
     if free < LEAST_FREE:
         advice = "free some space before you index models"
-        return Finding("space", "problem", f"{shown}: the disk is nearly full", advice)
+        return CheckLine("space", "problem", f"{shown}: the disk is nearly full", advice)
     if free < catalog + SKETCH_FILE_FREE:
         advice = "write backups to another disk; the sketch file needs 1 GiB free"
-        return Finding("space", "note", shown, advice)
-    return Finding("space", "ok", shown)
+        return CheckLine("space", "note", shown, advice)
+    return CheckLine("space", "ok", shown)
 
 
 COPY_TABLES = (
@@ -130,12 +130,12 @@ REPLACE_FILE = (
 _TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
-def check_tables(context: CheckContext) -> Iterator[Finding]:
+def check_tables(context: CheckContext) -> Iterator[CheckLine]:
     """Read everything once: DuckDB compares each block with its checksum."""
     present = context.tables()
     missing = [name for name in _TABLE.findall(schema()) if name not in present]
     if missing:
-        yield Finding("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
+        yield CheckLine("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
     parts = [part for table in present for part in context.parts(table)]
     damaged: dict[str, str] = {}
     n_rows = 0
@@ -156,23 +156,23 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
     except StoreError as err:
         damaged.setdefault("a description of a table", _line(err))
     for table, fault in damaged.items():
-        yield Finding("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
+        yield CheckLine("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
-        yield Finding("tables", "ok", f"{count(len(present), 'table')}, {n_rows} rows read")
+        yield CheckLine("tables", "ok", f"{count(len(present), 'table')}, {n_rows} rows read")
 
 
 def _line(err: StoreError) -> str:
     return str(err.__cause__ or err).splitlines()[0][:200]
 
 
-def check_commits(context: CheckContext) -> Iterator[Finding]:
+def check_commits(context: CheckContext) -> Iterator[CheckLine]:
     """Every commit that the commit log knows is in the catalog."""
     path = context.catalog.path
     losses = find_losses(context.session, path)
     forgotten = f"removing {CommitLog(path).path.name} forgets them"
     if not losses:
         [(n_commits,)] = context.select("SELECT commits FROM meta")
-        yield Finding("commits", "ok", f"all {n_commits} of them")
+        yield CheckLine("commits", "ok", f"all {n_commits} of them")
         return
     detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
     if losses.models:
@@ -180,10 +180,10 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
         missing = count(losses.commits, "saved change")
         detail = f"missing from the catalog: {missing}; index again: {names}"
         advice = "`deltadex index` or `deltadex add`"
-    yield Finding("commits", "problem", detail, f"{advice}; {forgotten}")
+    yield CheckLine("commits", "problem", detail, f"{advice}; {forgotten}")
 
 
-def check_models(context: CheckContext) -> Iterator[Finding]:
+def check_models(context: CheckContext) -> Iterator[CheckLine]:
     """Every model has all its rows, and each of them is one that `index` writes."""
     stored, present = dict(tables(context.session)), set(context.tables())
     recipes = context.catalog.recipes().items()
@@ -200,10 +200,10 @@ def check_models(context: CheckContext) -> Iterator[Finding]:
             wrong.setdefault(fault, []).append(short_id(id))
     for fault, ids in sorted(wrong.items()):
         detail = f"{count(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
-        yield Finding("models", "problem", detail, REINDEX)
+        yield CheckLine("models", "problem", detail, REINDEX)
     if not wrong:
         [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
-        yield Finding("models", "ok", f"{count(n_models, 'indexed model')} with all their rows")
+        yield CheckLine("models", "ok", f"{count(n_models, 'indexed model')} with all their rows")
 
 
 INDEXED = (("families", "base"), ("models", "id"), ("models", "key"), ("recipes", "id"))
@@ -213,7 +213,7 @@ LOOKED_UP_AT_ONCE = 1_500
 """Values of one lookup; DuckDB scans the table for more than 2,048."""
 
 
-def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
+def check_table_indexes(context: CheckContext) -> Iterator[CheckLine]:
     """Every value of an indexed column is found by its index."""
     n_found = 0
     for table, column in INDEXED:
@@ -233,6 +233,6 @@ def check_table_indexes(context: CheckContext) -> Iterator[Finding]:
                 n, fault = -1, _line(err)
             if n < len(values[start:stop]):
                 detail = f"an index of {table}: {fault}"
-                yield Finding("table indexes", "problem", detail, COPY_TABLES)
+                yield CheckLine("table indexes", "problem", detail, COPY_TABLES)
                 return
-    yield Finding("table indexes", "ok", f"{count(n_found, 'value')} found where they are")
+    yield CheckLine("table indexes", "ok", f"{count(n_found, 'value')} found where they are")

@@ -21,7 +21,7 @@ from ..files import abandoned, derived_path, index_folder, lexicon_file
 from ..opening import SCHEMA_VERSION, is_file, refused_logs
 from ..session import Session
 from . import checks
-from .checks import REPLACE_FILE, CheckContext, Finding, Track
+from .checks import REPLACE_FILE, CheckContext, CheckLine, Track
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
@@ -32,7 +32,7 @@ _DERIVED = re.compile(r"([0-9a-f]{16})\.[a-z]+")
 # files that no family or process needs
 
 
-def check_leftovers(context: CheckContext) -> Iterator[Finding]:
+def check_leftovers(context: CheckContext) -> Iterator[CheckLine]:
     """No file beside the catalog is of an unknown family, or of a process that ended."""
     folder = index_folder(context.catalog.path)
     unused = [*_of_no_family(context, folder), *_temporaries(folder, "")]
@@ -42,16 +42,16 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     names = listed([path.name for path in unused])
     detail = f"{count(len(unused), 'unused file')}, {taken}: {names}"
     if not unused:
-        yield Finding("leftovers", "ok", "none")
+        yield CheckLine("leftovers", "ok", "none")
     elif context.repairs:
         yield _remove_files(unused, detail)
     else:
         advice = "`deltadex doctor` without --check removes them"
-        yield Finding("leftovers", "problem", detail, advice)
+        yield CheckLine("leftovers", "problem", detail, advice)
     if others:
         names = listed([path.name for path in others])
         detail = f"incomplete files beside the catalog, perhaps of a backup: {names}"
-        yield Finding("leftovers", "note", detail, "remove them if no process writes them")
+        yield CheckLine("leftovers", "note", detail, "remove them if no process writes them")
 
 
 def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
@@ -77,21 +77,21 @@ def _temporaries(folder: Path, name: str) -> list[Path]:
     return old
 
 
-def _remove_files(unused: list[Path], detail: str) -> Finding:
+def _remove_files(unused: list[Path], detail: str) -> CheckLine:
     """Remove the files; a process that has one of them open keeps what it reads."""
     for path in unused:
         with suppress(OSError):
             path.unlink(missing_ok=True)
     if left := [path.name for path in unused if path.exists()]:
         detail = f"{detail}; not ours to remove: {listed(left)}"
-        return Finding("leftovers", "problem", detail, "remove them as their owner")
-    return Finding("leftovers", "repaired", f"{detail}: removed")
+        return CheckLine("leftovers", "problem", detail, "remove them as their owner")
+    return CheckLine("leftovers", "repaired", f"{detail}: removed")
 
 
 CACHE = "15%"
 """Of the memory: everything is read once."""
 
-Check = Callable[[CheckContext], Iterator[Finding]]
+Check = Callable[[CheckContext], Iterator[CheckLine]]
 CHECKS: dict[str, Check] = {
     "tables": checks.check_tables,
     "table indexes": checks.check_table_indexes,
@@ -112,7 +112,7 @@ def examine(
     repairs: bool = True,
     quick: bool = False,
     track: Track = lambda parts, _: iter(parts),
-) -> Iterator[Finding]:
+) -> Iterator[CheckLine]:
     """Findings about a catalog, its derived files, and its environment.
 
     Reads every block of the file once, a part at a time; other processes go on between two parts.
@@ -143,21 +143,21 @@ def examine(
                 yield _problem(err, name)
             if is_damaged and name in FIRST:
                 advice = "repair that first"
-                yield Finding("rest", "problem", "not checked: the catalog is damaged", advice)
+                yield CheckLine("rest", "problem", "not checked: the catalog is damaged", advice)
                 return
     if quick:
         advice = "`deltadex doctor` reads them"
-        yield Finding("rest", "note", f"not checked: {', '.join(READS_ALL)}", advice)
+        yield CheckLine("rest", "note", f"not checked: {', '.join(READS_ALL)}", advice)
 
 
-def _problem(err: DeltadexError, check: str = "catalog") -> Finding:
+def _problem(err: DeltadexError, check: str = "catalog") -> CheckLine:
     advice = REPLACE_FILE if isinstance(err, StoreDamaged) else ""
-    return Finding(check, "problem", str(err), advice)
+    return CheckLine(check, "problem", str(err), advice)
 
 
-def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
+def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, CheckLine, bool]:
     """The catalog, the finding about its opening, and whether it may be written."""
-    problem = partial(Finding, "catalog", "problem")
+    problem = partial(CheckLine, "catalog", "problem")
     try:
         if not is_file(path):
             refusal = problem(f"{path}: no catalog there yet", "`deltadex index` makes one")
@@ -174,9 +174,9 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
         return None, _problem(err), False
     if new := [log.name for log in refused_logs(path) if log not in before]:
         detail = f"its log cannot be read: as of its last checkpoint; the log is {listed(new)} now"
-        return catalog, Finding("catalog", "repaired", detail), repairs
+        return catalog, CheckLine("catalog", "repaired", detail), repairs
     detail = f"opens{'' if repairs else ', read only'}, schema version {SCHEMA_VERSION}"
-    return catalog, Finding("catalog", "ok", detail), repairs
+    return catalog, CheckLine("catalog", "ok", detail), repairs
 
 
 def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:

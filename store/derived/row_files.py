@@ -699,8 +699,10 @@ class TraitFile:
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
         """Which of some models, with sketches of these checksums, have a row, and these rows; None
         where these rows were found before."""
-        rows = self._refreshed()
-        places = rows.places(keys)
+        rows = self._rows or self._refreshed()
+        if ((places := rows.places(keys)) < 0).any():
+            rows = self._refreshed()
+            places = rows.places(keys)
         found = places >= 0
         if checksums is not None:
             found[found] = rows.entries["source"][places[found]] == checksums[found]

@@ -46,7 +46,7 @@ from ..model_rows import block_dims
 from ..session import Session
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
-from ..tables.models import Labels
+from ..tables.models import ModelLabels
 from ..tables.outcomes import CLOSE, fetch_vectors_of, select_sketched_slots
 from ..tables.recipes import select_base, tables
 from .manifest import (
@@ -569,7 +569,7 @@ class PublishedFamily(FamilyView):
             tuple(index.models.column(name).to_pylist()) for name in names
         )
         are_guessed = tuple(source == "name" for source in sources)
-        labels = Labels(datasets, authors, runs, are_guessed)
+        labels = ModelLabels(datasets, authors, runs, are_guessed)
         self._moment = Moment(changes=index.sha256, members=members, labels=labels)
         self._members, self._index, self._folder = members, index, folder
         self.base, self.recipe = index.base, index.recipe

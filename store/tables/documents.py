@@ -13,7 +13,7 @@ from .models import require_model
 
 
 @dataclass(frozen=True, slots=True)
-class Studies:
+class StudyResults:
     """The results of studies of one model."""
 
     session: Session

@@ -93,7 +93,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class ModelLabel:
     """What a model was trained on, by whom, in which run; None where that is unknown."""
 
     dataset: str | None
@@ -109,7 +109,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class ModelLabels:
     """The same of many models, row by row."""
 
     datasets: tuple[str | None, ...]
@@ -117,8 +117,8 @@ class Labels:
     runs: tuple[str | None, ...]
     are_guessed: tuple[bool, ...]
 
-    def at(self, row: int) -> Label:
-        return Label(
+    def at(self, row: int) -> ModelLabel:
+        return ModelLabel(
             self.datasets[row], self.authors[row], self.runs[row], bool(self.are_guessed[row])
         )
 
@@ -288,13 +288,13 @@ def _recipes_by_key(session: Session, keys: list[int]) -> dict[int, tuple[str, .
     return recipes
 
 
-def select_labels(session: Session, keys: Sequence[int]) -> dict[int, Label]:
+def select_labels(session: Session, keys: Sequence[int]) -> dict[int, ModelLabel]:
     """What is known of the training of the models with these keys; those that are there."""
     listed = ", ".join(str(int(key)) for key in keys)
     if not listed:
         return {}
     sql = f"SELECT key, dataset, author, run, {GUESSED} FROM models WHERE key IN ({listed})"
-    return {int(key): Label(*label) for key, *label in session.execute(sql)}
+    return {int(key): ModelLabel(*label) for key, *label in session.execute(sql)}
 
 
 def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:

@@ -20,8 +20,8 @@ from .subsets import (
     NONE,
     TRAIN_VALIDATE_TEST,
     Items,
+    ItemSplit,
     Predicted,
-    Split,
     Subset,
     SubsetPredictions,
     commonest,
@@ -204,7 +204,7 @@ class ItemClasses:
 
     lemma: Int64[np.ndarray, " items"]
     target: Int64[np.ndarray, " items"]
-    split: Split
+    split: ItemSplit
     n_dropped: int = 0
 
     @classmethod

@@ -13,7 +13,7 @@ import torch
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ..components.decomposition import branch_constants, decompose
-from ..network.hidden_states import Batch, padded
+from ..network.hidden_states import TextBatch, padded
 from ..network.language_head import LanguageHead, Prediction, prediction_of
 from ..network.model_loading import Network
 from .ablation import TASKS, Ablation, Task
@@ -190,7 +190,7 @@ def collect_terms(
     n_items: int,
     *,
     batch_size: int,
-    track: Callable[..., Iterator[Batch]] = untracked,
+    track: Callable[..., Iterator[TextBatch]] = untracked,
 ) -> tuple[Float32[np.ndarray, "terms items dim"], Bool[np.ndarray, " items"], float]:
     """The terms of each item, summed over its tokens, after the network's first stream: behind the
     final norm, where there is one, which is what a head reads.
@@ -327,7 +327,7 @@ def _words(
     task: Task,
     given: AnnotatedWords | None,
     asked: Ablation,
-    track: Callable[..., Iterator[Batch]],
+    track: Callable[..., Iterator[TextBatch]],
 ) -> tuple[Items, float]:
     """Words in their senses, or with tags, and the error of the sum of their terms."""
     if given:
@@ -361,7 +361,10 @@ def _words(
 
 
 def _tokens(
-    network: Network, texts: Sequence[str], asked: Ablation, track: Callable[..., Iterator[Batch]]
+    network: Network,
+    texts: Sequence[str],
+    asked: Ablation,
+    track: Callable[..., Iterator[TextBatch]],
 ) -> tuple[Items, float]:
     encoded = encode_texts(network, texts, asked.max_tokens)
     predicts = prediction_of(network)

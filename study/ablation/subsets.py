@@ -54,7 +54,7 @@ def term_subsets(names: Sequence[str]) -> tuple[Subset, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class ItemSplit:
     """Rows of the items, each in at most one part."""
 
     train: Int64[np.ndarray, " train"] = field(compare=False)
@@ -62,7 +62,7 @@ class Split:
     test: Int64[np.ndarray, " test"] = field(compare=False)
     seed: int
 
-    def only(self, used: Bool[np.ndarray, " items"]) -> Split:
+    def only(self, used: Bool[np.ndarray, " items"]) -> ItemSplit:
         parts = {name: getattr(self, name) for name in ("train", "validation", "test")}
         return replace(self, **{name: part[used[part]] for name, part in parts.items()})
 
@@ -76,7 +76,7 @@ def split_by_text(
     *,
     seed: int = 0,
     shares: tuple[float, float, float] = TRAIN_VALIDATE_TEST,
-) -> Split:
+) -> ItemSplit:
     """Parts in the given shares of texts, drawn at random; a text is never in two parts.
 
     Each part with a share gets at least one text while there are enough: test first, then
@@ -91,7 +91,7 @@ def split_by_text(
         sizes.append(size)
     drawn = np.split(order, np.cumsum(sizes))
     test, validation, train = (np.flatnonzero(np.isin(text, part)) for part in drawn)
-    return Split(train, validation, test, seed)
+    return ItemSplit(train, validation, test, seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

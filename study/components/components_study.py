@@ -15,14 +15,14 @@ from torch.utils.hooks import RemovableHandle
 from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ...results import JsonRecord
-from ..network.hidden_states import Batch, Batching, encoded, run_with_hooks
+from ..network.hidden_states import Batching, TextBatch, encoded, run_with_hooks
 from ..network.model_loading import Network, twin
 from ..texts import Text
 from .decomposition import (
     Decomposed,
     Rows,
     Stream,
-    Track,
+    TermTrack,
     counted_rows,
     importance,
     keeper,
@@ -129,7 +129,7 @@ class StreamTally:
     _pass: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
     def attach(
-        self, batch: Batch, rows: Rows, see: Callable[[Decomposed], None] | None = None
+        self, batch: TextBatch, rows: Rows, see: Callable[[Decomposed], None] | None = None
     ) -> Iterator[RemovableHandle]:
         """Hook the stream for one pass; `see` is called with each layer as it is computed."""
         self._pass, self.labels = [], []
@@ -139,7 +139,7 @@ class StreamTally:
             if see is not None:
                 see(layer)
 
-        yield from Track(self.stream.stack, self.stream.constants, emit, rows).attach()
+        yield from TermTrack(self.stream.stack, self.stream.constants, emit, rows).attach()
 
     def end_pass(self, model: str) -> None:
         shares, ratios, errors, finite = map(torch.stack, zip(*self._pass, strict=True))
@@ -195,7 +195,7 @@ class Comparison:
     _shifts: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
     def attach(
-        self, batch: Batch, rows: Rows, record: CallRecord, layers: list[Decomposed]
+        self, batch: TextBatch, rows: Rows, record: CallRecord, layers: list[Decomposed]
     ) -> Iterator[RemovableHandle]:
         tuned = iter(layers)
         self._shifts = []
@@ -249,7 +249,7 @@ def components_study(
     texts: Sequence[Text],
     *,
     against: Network | None = None,
-    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+    watched: Callable[[Iterator[TextBatch]], Iterable[TextBatch]] = iter,
     **batching: Unpack[Batching],
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.

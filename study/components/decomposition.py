@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float, Float32, Float64, Int64
 from ..network.anatomy import Stack, Sublayer, is_linear, normalisation
-from ..network.hidden_states import Batch, first_tensor, run_with_hooks, stream_input
+from ..network.hidden_states import TextBatch, first_tensor, run_with_hooks, stream_input
 from ..network.model_loading import Network
 
 
@@ -66,7 +66,7 @@ def streams_of(network: Network) -> tuple[Stream, ...]:
     return tuple(Stream(network, stack, constants) for stack in network.stacks)
 
 
-def counted_rows(batch: Batch) -> Rows:
+def counted_rows(batch: TextBatch) -> Rows:
     return torch.from_numpy(np.flatnonzero(batch.counted)).to(batch.ids.device)
 
 
@@ -77,14 +77,14 @@ def select_rows(
 
 
 def decompose(
-    network: Network, stack: Stack, batch: Batch, constants: Constants
+    network: Network, stack: Stack, batch: TextBatch, constants: Constants
 ) -> list[Decomposed]:
     """Every layer in order, then the last one after the final norm, if there is one.
 
     Peak: all terms of all layers of the batch.
     """
     layers: list[Decomposed] = []
-    run_with_hooks(network, batch, Track(stack, constants, keeper(layers)).attach())
+    run_with_hooks(network, batch, TermTrack(stack, constants, keeper(layers)).attach())
     return layers
 
 
@@ -120,7 +120,7 @@ def branch_constants(network: Network, *stacks: Stack) -> Constants:
             yield sublayer.branch.register_forward_hook(keep)
 
     ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
-    batch = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
+    batch = TextBatch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
     run_with_hooks(network, batch, hooks())
     for sublayer in sublayers:
         bias = getattr(sublayer.branch, "bias", None)
@@ -130,7 +130,7 @@ def branch_constants(network: Network, *stacks: Stack) -> Constants:
 
 
 @dataclass(slots=True)
-class Track:
+class TermTrack:
     """The terms of all tokens or of some rows, updated by the hooks of a forward pass.
 
     `emit` is called with every layer, which changes after it returns.

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import permutation_test, rankdata
 
 from ...arrays import Float64
-from ...data.rows import Row, Table, TextFile, errors_as, open_named_csv
+from ...data.rows import DataTable, Row, TextFile, errors_as, open_named_csv
 from ...errors import RequestError, nearest_names, offered
 from ...records import SlotStats
 from ...results import JsonRecord
@@ -53,7 +53,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredModel:
     model: str
     numbers: tuple[Number, ...]
 
@@ -156,7 +156,7 @@ class StoredMeasures:
     catalog: Catalog
     base: str | None
 
-    def by_model(self, measure: str, names: Sequence[str]) -> tuple[str, list[Measured], int]:
+    def by_model(self, measure: str, names: Sequence[str]) -> tuple[str, list[MeasuredModel], int]:
         """(name of the measure, its numbers by model, models with other settings only).
 
         Studies with other settings are other measurements: those of most named models count.
@@ -169,10 +169,10 @@ class StoredMeasures:
         chosen = {(r.base, r.model): own for r, own in numbers if own and r.settings == settings}
         self._require_one_family([model for _, model in chosen])
         others = {(r.base, r.model) for r in having} - chosen.keys()
-        every = [Measured(model=model, numbers=own) for (_, model), own in chosen.items()]
+        every = [MeasuredModel(model=model, numbers=own) for (_, model), own in chosen.items()]
         return name, every, len(others)
 
-    def by_group(self, measure: str, model: str | None) -> tuple[str, Measured]:
+    def by_group(self, measure: str, model: str | None) -> tuple[str, MeasuredModel]:
         """The numbers of a model's newest study that has the measure."""
         base = self.base
         if model is not None:
@@ -186,7 +186,7 @@ class StoredMeasures:
         for result, numbers in reversed(results):  # the newest
             grouped = tuple(n for n in numbers if n.group is not None)
             if grouped:
-                return name, Measured(model=result.model, numbers=grouped)
+                return name, MeasuredModel(model=result.model, numbers=grouped)
         raise RequestError(f"{name} is not measured by group of texts")
 
     def _results(
@@ -206,7 +206,7 @@ class StoredMeasures:
         name = find_measure(measure, {n.name for _, own in numbers for n in own})
         return name, [(r, tuple(n for n in own if n.name == name)) for r, own in numbers]
 
-    def of_slots(self, measure: str, *, whole: bool) -> tuple[str, list[Measured], int]:
+    def of_slots(self, measure: str, *, whole: bool) -> tuple[str, list[MeasuredModel], int]:
         """The same of whole updates, or by layer: sums over slots, which the index holds."""
         by_model: dict[str, list[Number]] = {}
         rows = self.catalog.models(base=self.base, status="indexed")
@@ -224,7 +224,7 @@ class StoredMeasures:
         return (
             name,
             [
-                Measured(model=model, numbers=tuple(n for n in own if n.name == name))
+                MeasuredModel(model=model, numbers=tuple(n for n in own if n.name == name))
                 for model, own in by_model.items()
             ],
             0,
@@ -376,7 +376,7 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
     return ColumnFile(names=tuple(rows), columns=columns, broken=tuple(broken))
 
 
-def _rows_by_name(table: Table, key: str) -> tuple[dict[str, Row], list[str]]:
+def _rows_by_name(table: DataTable, key: str) -> tuple[dict[str, Row], list[str]]:
     """The rows by the name in a column, and what is wrong with those that cannot be used."""
     rows: dict[str, Row] = {}
     broken = []

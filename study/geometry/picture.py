@@ -56,7 +56,7 @@ Bounds = Callable[[LayerGeometry], tuple[float, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class NetworkCurve:
     """One group of one network; its number chooses colour and marker."""
 
     number: int
@@ -96,8 +96,8 @@ def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str =
 
     Colours of text and background are those of `rcParams` when it is called.
     """
-    curves = [Curve(number, group, False) for number, group in enumerate(report.groups)]
-    curves += [Curve(number, group, True) for number, group in enumerate(report.untrained)]
+    curves = [NetworkCurve(number, group, False) for number, group in enumerate(report.groups)]
+    curves += [NetworkCurve(number, group, True) for number, group in enumerate(report.untrained)]
     panels = list(_panels(report))
     columns = COLUMNS[width]
     rows = -(-len(panels) // columns)
@@ -147,7 +147,7 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
         yield Panel("Divergence, softmax", "KL (nats)", softmax)
 
 
-def _highest(curve: Curve) -> float:
+def _highest(curve: NetworkCurve) -> float:
     """The highest dimension, with its interval for the studied network: fresh weights may have
     intervals many times as wide."""
     highest = 1.0
@@ -169,7 +169,7 @@ def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
     return max(0.0, estimate.low), estimate.high
 
 
-def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
+def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[NetworkCurve]) -> None:
     """Every group's line; the axis begins at 0, or at the lowest value below it."""
     lowest = 0.0
     for curve in curves:
@@ -203,7 +203,11 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
 
 
 def _mark(
-    picture: Picture, axes: Axes, curve: Curve, values: Float64[np.ndarray, " layers"], measure: str
+    picture: Picture,
+    axes: Axes,
+    curve: NetworkCurve,
+    values: Float64[np.ndarray, " layers"],
+    measure: str,
 ) -> None:
     network = f", {UNTRAINED}" if curve.untrained else ""
     known = np.flatnonzero(np.isfinite(values))
@@ -213,7 +217,7 @@ def _mark(
 
 
 def _entries(
-    report: GeometryReport, curves: Sequence[Curve], panels: Sequence[Panel]
+    report: GeometryReport, curves: Sequence[NetworkCurve], panels: Sequence[Panel]
 ) -> dict[str, Artist]:
     ink = rcParams["text.color"]
     entries: dict[str, Artist] = {curve.name: Line2D([], [], **curve.style) for curve in curves}

@@ -20,7 +20,7 @@ from .layer_classifier import (
     score_predictions,
 )
 from .layer_norms import row_norms, unit_rows
-from .layer_rows import COLUMNS, LayerRows, Split
+from .layer_rows import COLUMNS, LayerRows, RowSplit
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -48,7 +48,7 @@ class Control(JsonRecord):
 
 
 def simple_controls(
-    split: Split, classifier: LayerClassifier, *, seed: int = 0
+    split: RowSplit, classifier: LayerClassifier, *, seed: int = 0
 ) -> Iterator[Control]:
     """The controls without options: norms, random vectors, means, centroids."""
     random = norm_matched_random(split, seed=seed)
@@ -65,12 +65,12 @@ def simple_controls(
     yield Control("random-applied", "random directions, norms kept", score, retrained=False)
 
 
-def score_split(split: Split) -> Score:
+def score_split(split: RowSplit) -> Score:
     return score_classifier(fit_classifier(split.train), split.test)
 
 
-def score_retrained(split: Split, change: Change) -> Score:
-    return score_split(Split(change(split.train), change(split.test)))
+def score_retrained(split: RowSplit, change: Change) -> Score:
+    return score_split(RowSplit(change(split.train), change(split.test)))
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
@@ -100,13 +100,13 @@ def mean_removal(train: LayerRows) -> Change:
     return change
 
 
-def norm_matched_random(split: Split, *, seed: int = 0) -> Split:
+def norm_matched_random(split: RowSplit, *, seed: int = 0) -> RowSplit:
     """Directions drawn evenly from the sphere, with norms drawn from the same layer's rows.
 
     Training rows get norms of training rows, test rows get norms of test rows.
     """
     rng = np.random.default_rng(seed)
-    return Split(_random_rows(split.train, rng), _random_rows(split.test, rng))
+    return RowSplit(_random_rows(split.train, rng), _random_rows(split.test, rng))
 
 
 def _random_rows(rows: LayerRows, rng: np.random.Generator) -> LayerRows:
@@ -120,7 +120,7 @@ def _random_rows(rows: LayerRows, rng: np.random.Generator) -> LayerRows:
     return rows.with_vectors(vectors * scale[:, None])
 
 
-def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
+def score_nearest_centroid(split: RowSplit, classifier: LayerClassifier) -> Score:
     """The score of choosing the layer with the nearest training mean, in standardised units."""
     centroids = classifier.standardise(split.train.layer_means().astype(np.float32))
     test = classifier.standardise(split.test.vectors)
@@ -136,7 +136,9 @@ def mask_sizes(dim: int) -> tuple[int, ...]:
     return tuple(sorted({k for k in (4, 32, dim // 2) if 1 <= k < dim}))
 
 
-def mask_controls(split: Split, classifier: LayerClassifier, *, seed: int = 0) -> Iterator[Control]:
+def mask_controls(
+    split: RowSplit, classifier: LayerClassifier, *, seed: int = 0
+) -> Iterator[Control]:
     """For each of `mask_sizes`: the top dimensions set to their mean and to 0, the same for random
     dimensions, and a classifier trained without the top dimensions.
 
@@ -175,7 +177,9 @@ def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
     return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
 
 
-def transfer_controls(here: Split, other: Split, classifier: LayerClassifier) -> Iterator[Control]:
+def transfer_controls(
+    here: RowSplit, other: RowSplit, classifier: LayerClassifier
+) -> Iterator[Control]:
     """Transfer both ways, within the other texts, and from both, always on held-back texts.
 
     Every classifier standardises by its own training rows. To standardise by the new texts would

@@ -81,7 +81,7 @@ class LayerRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class RowSplit:
     """Rows to learn from and rows to be scored on; no text is in both."""
 
     train: LayerRows
@@ -90,7 +90,7 @@ class Split:
 
 def split_by_text(
     rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0, among: int | None = None
-) -> Split:
+) -> RowSplit:
     """Hold back whole texts at random, at least two. The split depends on the texts only.
 
     Rows of one text resemble each other, and every token has a row in each layer, so that a split
@@ -110,7 +110,7 @@ def split_by_text(
         if 2 <= len(np.intersect1d(chosen, texts)) < len(texts):
             break
     held_back = np.isin(rows.text, chosen)
-    return Split(train=rows.only(~held_back), test=rows.only(held_back))
+    return RowSplit(train=rows.only(~held_back), test=rows.only(held_back))
 
 
 def collect_rows(

@@ -12,12 +12,12 @@ import torch
 from ...arrays import Float, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import JsonRecord
-from ..network.hidden_states import Batch, encoded, stream_layers
+from ..network.hidden_states import TextBatch, encoded, stream_layers
 from ..texts import Text
 
 if TYPE_CHECKING:
     from ..network.causal_model import CausalModel
-    from ..network.hidden_states import Batch
+    from ..network.hidden_states import TextBatch
 
 OfTokens = Int64[np.ndarray, " tokens"]
 OfTexts = Float64[np.ndarray, " texts"]
@@ -51,7 +51,7 @@ def layer_predictions(
     *,
     batch_size: int,
     max_tokens: int,
-    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+    watched: Callable[[Iterator[TextBatch]], Iterable[TextBatch]] = iter,
 ) -> LayerPredictions:
     """The predictions of all tokens but each text's first; special tokens are not predicted.
 
@@ -245,7 +245,7 @@ def lens_study(
     against: CausalModel | None = None,
     batch_size: int = 16,
     max_tokens: int = 128,
-    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+    watched: Callable[[Iterator[TextBatch]], Iterable[TextBatch]] = iter,
 ) -> LensReport:
     """The predictions from each layer's state by the model's own final norm and head.
 

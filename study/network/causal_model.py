@@ -13,7 +13,7 @@ from torch import nn
 from ...arrays import Float
 from ...errors import StudyError
 from .anatomy import require_supported
-from .hidden_states import Batch
+from .hidden_states import TextBatch
 from .language_head import head_alone, head_logits
 from .model_loading import (
     Network,
@@ -48,7 +48,7 @@ class CausalModel:
         norm = self.network.stacks[0].final_norm
         return head_logits(self.head, states if norm is None else norm(states))
 
-    def check(self, batch: Batch, last: Float[torch.Tensor, "texts tokens dim"]) -> None:
+    def check(self, batch: TextBatch, last: Float[torch.Tensor, "texts tokens dim"]) -> None:
         refusal = StudyError(
             f"{self.network.name}: its head is more than a final norm and a matrix "
             f"({type(self.whole).__name__}); the logit lens cannot read its layers"

@@ -27,7 +27,7 @@ class Batching(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TextBatch:
     """Some texts from the `first` on, as token ids, padded on the right; padding does not count,
     special and first tokens only on request."""
 
@@ -88,7 +88,7 @@ def encoded(
     max_tokens: int = 128,
     keep_special: bool = False,
     keep_first: bool = False,
-) -> Iterator[Batch]:
+) -> Iterator[TextBatch]:
     """The texts in order, cut to `max_tokens`."""
     for first in range(0, len(texts), batch_size):
         rows = [_token_ids(network, t, max_tokens) for t in texts[first : first + batch_size]]
@@ -105,7 +105,7 @@ def padded(
     counted: Sequence[Bool[np.ndarray, " _"]],
     *,
     first: int = 0,
-) -> Batch:
+) -> TextBatch:
     padding = getattr(network.config, "pad_token_id", None)
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
     shape = (len(texts), max(map(len, texts)))
@@ -116,7 +116,7 @@ def padded(
         ids[row, : len(numbers)] = torch.tensor(numbers)
         mask[row, : len(numbers)] = 1
         counts[row, : len(numbers)] = own
-    return Batch(first, ids.to(network.device), mask.to(network.device), counts)
+    return TextBatch(first, ids.to(network.device), mask.to(network.device), counts)
 
 
 def require_same_tokens(
@@ -135,7 +135,7 @@ def require_same_tokens(
                 raise StudyError(f"{n.name} has no token {max(mine)}: its vocabulary is smaller")
 
 
-def run_with_hooks(network: Network, batch: Batch, hooks: Iterable[RemovableHandle]) -> None:
+def run_with_hooks(network: Network, batch: TextBatch, hooks: Iterable[RemovableHandle]) -> None:
     """Run the network over a batch, without gradients, and remove the hooks at the end."""
     with ExitStack() as attached, torch.inference_mode():
         for hook in hooks:
@@ -155,7 +155,7 @@ def first_tensor(output: object) -> torch.Tensor:
     return tensor
 
 
-def stream_layers(network: Network, batch: Batch) -> list[torch.Tensor]:
+def stream_layers(network: Network, batch: TextBatch) -> list[torch.Tensor]:
     """The input of the first stream's first block, then each output: (texts, tokens, dim)."""
     layers: list[torch.Tensor] = []
 

@@ -7,7 +7,7 @@ from deltadex.errors import ModelError, SourceError
 from deltadex.indexer.card import (
     MAX_PARENTS,
     NO_LABEL,
-    Label,
+    CardLabel,
     card_bases,
     label_of,
     normalise,
@@ -151,9 +151,9 @@ def test_a_collection_without_a_part_is_kept_as_it_is_spelled_beside_a_guess_too
         },
     }[source]
 
-    assert label_of(name="x/bert-imdb", **said) == Label("imdb", "nyu-mll/glue", "name")
-    assert label_of(name="x/run-7", **said) == Label(None, "nyu-mll/glue", None)
-    assert label_of(name="x/bert-imdb") == Label("imdb", "imdb", "name")
+    assert label_of(name="x/bert-imdb", **said) == CardLabel("imdb", "nyu-mll/glue", "name")
+    assert label_of(name="x/run-7", **said) == CardLabel(None, "nyu-mll/glue", None)
+    assert label_of(name="x/bert-imdb") == CardLabel("imdb", "imdb", "name")
 
 
 @pytest.mark.parametrize("junk", [None, 3, {"a": 1}, [None, {}, 4], [[]]])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deltadex.errors import SourceError
 from deltadex.indexer import family as bounded
 from deltadex.indexer.card import MAX_CARD_CHARS, card_bases, label_of, split_card
-from deltadex.indexer.family import Labels, listed_members, read_labels, read_member
+from deltadex.indexer.family import LabelsFile, listed_members, read_labels, read_member
 from deltadex.records import ModelRecord
 
 FRONT = "license: mit\nbase_model: gpt2\ndatasets:\n- imdb\n"
@@ -128,7 +128,7 @@ def labels_or_refusal(path):
         except SourceError as err:
             refusal = err
     assert len(str(refusal)) < 2000
-    return Labels(Path(), {}, {})
+    return LabelsFile(Path(), {}, {})
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)

@@ -24,7 +24,7 @@ from deltadex.indexer.checkpoint.files import TensorFile
 from deltadex.indexer.family import Wanted, find_member, member_of
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
-from deltadex.indexer.job import Job
+from deltadex.indexer.job import IndexJob
 from deltadex.indexer.run import fingerprint_member
 from deltadex.records import Indexed
 
@@ -314,7 +314,7 @@ def tensors(seed):
 
 
 def fingerprint(base, member):
-    job = Job(
+    job = IndexJob(
         base=base,
         wanted=Wanted(names=("org/base",)),
         recipes=[make_recipe("sketch", 4, ())],

@@ -153,7 +153,7 @@ def test_a_run_of_parts_that_was_stopped_goes_on(family, alone, tmp_path, monkey
         assert content_sha256(catalog) == alone
 
 
-class InProcess(fan_out.Cluster):
+class InProcess(fan_out.RayCluster):
     """A cluster whose workers are this process, and end when they are told to."""
 
     def __init__(self, job, parts, deaths=()):

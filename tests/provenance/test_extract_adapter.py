@@ -23,7 +23,7 @@ from deltadex.cli import main
 from deltadex.errors import RequestError, StoreFull
 from deltadex.indexer.hub.session import default_session
 from deltadex.provenance import parse_bytes
-from deltadex.provenance.extraction.low_rank import ModuleUpdate, deal_out
+from deltadex.provenance.extraction.low_rank import ExtractedUpdate, deal_out
 from deltadex.provenance.extraction.other_tensors import saved_modules
 from deltadex.records import Slot
 
@@ -218,7 +218,7 @@ def test_the_least_budget_is_named_and_enough_and_all_that_is_left_out_counts(db
 def test_ranks_go_to_the_largest_gain_per_byte_that_fits():
     sigmas = {(2, 2): [9.0, 3.0], (6, 6): [9.0, 9.0], (1, 1): [0.1]}
     updates = [
-        ModuleUpdate(key=(Slot("encoder", place, "q"), ""), shape=shape, sigma=np.array(sigma))
+        ExtractedUpdate(key=(Slot("encoder", place, "q"), ""), shape=shape, sigma=np.array(sigma))
         for place, (shape, sigma) in enumerate(sigmas.items())
     ]
 

@@ -8,7 +8,7 @@ import torch
 from factories import finetune, make_bert, make_checkpoint
 
 import deltadex as dx
-from deltadex.provenance.lineage.touched import LACKING, Touched
+from deltadex.provenance.lineage.touched import LACKING, TouchedTokens
 from deltadex.records import Footprint
 
 WORDS = "embeddings.word_embeddings.weight"
@@ -152,7 +152,7 @@ def footprint(tokens, strengths, **fields):
 
 
 def log_odds(child, parent, *, rounding=(0.0, 0.0), is_full=True):
-    both = Touched([child, parent], np.array([is_full, True]), np.array(rounding))
+    both = TouchedTokens([child, parent], np.array([is_full, True]), np.array(rounding))
     return float(both.log_odds(0, np.array([1]))[0])
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from scoring.sketched import VECTORS, VectorMatrix, make_scores, unit_rows
 
-from deltadex.search.evaluation import Retrieval, rank
+from deltadex.search.evaluation import FamilyRetrieval, rank
 from deltadex.search.labelled import LabelledModels, PairSource
 
 
@@ -45,7 +45,7 @@ def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base")
 
 def ranked(family, exclude=None, **candidates):
     """What every query of a family found."""
-    return rank(Retrieval.of(family, exclude, **candidates)).results
+    return rank(FamilyRetrieval.of(family, exclude, **candidates)).results
 
 
 def scored(family, vectors=None):

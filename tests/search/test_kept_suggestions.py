@@ -6,14 +6,14 @@ from deltadex.questions.cluster import show_clusters
 from deltadex.questions.terminal.sections import show_answer
 from deltadex.search.clusters import cluster_family
 from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
-from deltadex.search.trained_on import KeptData
+from deltadex.search.trained_on import KeptEvidence
 
 
 def kept_of(z):
     """Data sets `d0`, … with these z, and probabilities that follow them."""
     sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
     known, zeros = 1 / (1 + np.exp(8.0 - z)), np.zeros_like(z)
-    return KeptData(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
+    return KeptEvidence(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
 
 
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):

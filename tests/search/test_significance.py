@@ -5,8 +5,8 @@ import pytest
 from families import make_family, ranked
 
 from deltadex.search.evaluation import (
-    QueryResult,
-    Retrieval,
+    FamilyRetrieval,
+    QueryRetrieval,
     bootstrap_interval,
     permutation_test,
     rank,
@@ -42,7 +42,7 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     labels = ["a", "a", "a", "b", "b", None, "b"]
     family = make_family(vectors, labels, ["x", None, "y", "x", "z", "z", None])
 
-    retrieval = Retrieval.of(family, exclude)
+    retrieval = FamilyRetrieval.of(family, exclude)
     found = permutation_test(retrieval, rank(retrieval))
 
     # 999 draws: a standard error of at most 0.016
@@ -54,7 +54,7 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
 def results_of(purities):
     """Query results with these purities by dataset."""
     return [
-        QueryResult(
+        QueryRetrieval(
             model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
             nn1=False, average_precision=0.0, retrieved=(None,),
         )

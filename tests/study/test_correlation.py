@@ -11,7 +11,7 @@ from scipy import stats
 from deltadex.errors import RequestError
 from deltadex.records import Slot, SlotStats
 from deltadex.study.correlation.measures import (
-    Measured,
+    MeasuredModel,
     correlate_columns,
     family_values,
     find_measure,
@@ -149,7 +149,7 @@ def test_a_measure_is_named_by_its_way_through_the_document(measure, chosen, val
     name = find_measure(measure, (number.name for number in numbers))
     own = tuple(number for number in numbers if number.name == name)
 
-    assert Measured(model="m", numbers=own).value(**chosen) == value
+    assert MeasuredModel(model="m", numbers=own).value(**chosen) == value
 
 
 def test_unknown_and_ambiguous_measures_list_what_there_is():

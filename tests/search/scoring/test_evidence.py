@@ -19,7 +19,7 @@ from deltadex.search.evidence import (
     null_rates,
     supports,
 )
-from deltadex.store import FamilyView, Label
+from deltadex.store import FamilyView, ModelLabel
 
 NOTHING = "no model stands out"
 falling_z = st.lists(st.floats(-50, 50), min_size=1, max_size=40).map(
@@ -184,7 +184,7 @@ class _View(FamilyView):
     """A family with these labels, as a catalog shows it."""
 
     def __init__(self, labels, is_guessed=False):
-        self.known = [Label(name, None, None, is_guessed) for name in labels]
+        self.known = [ModelLabel(name, None, None, is_guessed) for name in labels]
 
     is_current = True
 

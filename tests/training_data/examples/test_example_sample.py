@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltadex.data import ColumnChoice, read_examples
-from deltadex.data.examples import Example, Sample
+from deltadex.data.examples import Example, HashSample
 from deltadex.data.rows import data_files, text_tables
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
@@ -106,7 +106,7 @@ def test_more_classes_than_examples_are_drawn_as_rows_are(tmp_path):
 def test_equal_texts_are_drawn_once_with_the_first_label_by_name():
     offers = [Example(text=f"text {i}", label=label) for i in range(20) for label in ("b", "a")]
     random.Random(0).shuffle(offers)
-    sample = Sample(10, 0)
+    sample = HashSample(10, 0)
 
     for example in offers:
         sample.offer(sample.key(example), example)
