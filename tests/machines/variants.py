@@ -96,7 +96,7 @@ NUMERIC = (
     "tests/fingerprint",
     "tests/indexer",
     "tests/search",
-    "tests/store/test_index.py",
+    "tests/store/test_search_index.py",
     "tests/store/test_shortlist.py",
     "tests/store/test_sketch_file.py",
     "tests/study",

@@ -1,8 +1,6 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from families import make_labelled, shuffled, unit_rows
+from families import make_labelled, shuffled
 from sklearn.cluster import HDBSCAN
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -36,15 +34,6 @@ def test_too_few_models_are_noise(n):
     family = shuffled(make_labelled(5, datasets=1)[0], np.arange(n))
 
     assert find_clusters(family, 3).tolist() == [NOISE] * n
-
-
-def test_copies_beside_strangers_are_one_cluster():
-    family, _ = make_labelled(40, datasets=1)
-    strange = unit_rows(np.random.default_rng(0).normal(size=(4, family.vectors.shape[1])))
-    copies = np.repeat(family.vectors[:1], 36, axis=0)
-    mixed = replace(family, vectors=np.concatenate([strange, copies]))
-
-    assert find_clusters(mixed, 3).tolist() == [NOISE] * 4 + [0] * 36
 
 
 def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch):

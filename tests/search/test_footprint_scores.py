@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,18 +19,26 @@ from deltadex.store import STEPS, Lexicon
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Families `one` and `other` in a catalog, and `one` alone in a second without footprints."""
     folder = make_families(tmp_path_factory.mktemp("footprints"))
+    one, other = folder / "one", folder / "other"
     with dx.open(folder / "c.duckdb") as db:
-        index(db, folder / "one")
-        db.index(folder / "other" / "base", folder / "other" / "models")
-    with dx.open(folder / "without.duckdb") as db:
-        index(db, folder / "one", footprints=False)
+        for models in ("models", "frozen"):
+            db.index(one / "base", one / models)
+    without_footprints(folder, folder / "without.duckdb", one)
+    with dx.open(folder / "c.duckdb") as db:
+        db.index(other / "base", other / "models")
     return folder
 
 
-def index(db, family, **rest):
-    for models in ("models", "frozen"):
-        db.index(family / "base", family / models, **rest)
+def without_footprints(folder, target, family):
+    """A copy of the catalog in which a family has none."""
+    shutil.copy(folder / "c.duckdb", target)
+    with duckdb.connect(str(target)) as connection:
+        keys = "(SELECT key FROM models WHERE base = ?)"
+        base = [str(family / "base")]
+        connection.execute(f"DELETE FROM footprints WHERE model IN {keys}", base)
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +54,6 @@ def one(folder):
 
 def scores_of(db, base, query, **rest):
     return {row["model"]: row["z"] for row in db.find_similar(query, base=base, k=99, **rest)}
-
-
-def copied(models, folder, letters):
-    """The models of some topics, in a folder."""
-    for model in models.iterdir():
-        if model.name[0] in letters:
-            shutil.copytree(model, folder / model.name)
-    return folder
 
 
 def topic(id):
@@ -78,9 +79,9 @@ def test_pairs_with_a_footprint_score_by_it_and_others_as_before(db, folder, one
 
 
 def test_a_folder_is_scored_as_the_stored_model(db, folder, one, tmp_path):
-    elsewhere = copied(folder / "one" / "models", tmp_path, "c")
+    elsewhere = shutil.copytree(folder / "one" / "models" / "c-0", tmp_path / "c-0")
     stored = scores_of(db, one, "c-0")
-    fresh = scores_of(db, one, elsewhere / "c-0")
+    fresh = scores_of(db, one, elsewhere)
 
     assert fresh.pop("c-0") > max(stored.values())
     assert fresh == pytest.approx(stored, abs=1e-6)
@@ -127,31 +128,28 @@ def test_the_same_data_is_found_on_another_base_by_words(db, folder, base):
     assert document["families"][0]["words"] == 220
 
 
-def test_a_query_whose_data_no_other_base_has_gets_no_verdict(folder, tmp_path):
+def test_a_query_whose_data_no_other_base_has_gets_no_verdict(folder, one, tmp_path):
+    shutil.copy(folder / "c.duckdb", tmp_path / "c.duckdb")
     with dx.open(tmp_path / "c.duckdb") as db:
-        db.index(folder / "one" / "base", folder / "one" / "models")
-        models = copied(folder / "other" / "models", tmp_path / "lone", "bcdef")
-        db.index(folder / "other" / "base", models)
+        for query in ("a-0", "a-1"):
+            db.remove(query, base=str(folder / "other" / "base"))
 
         for query in ("a-0", "a-1"):
-            found = db.find_similar(query, base=str(folder / "one" / "base"), across=True)
+            found = db.find_similar(query, base=one, across=True)
             assert found.to_json()["verdict"] == "no model stands out"
             assert max(row["probability"] for row in found) < 0.5
 
 
-@pytest.fixture(scope="module")
-def remote(folder):
-    with listening(folder / "c.duckdb") as url, dx.connect(url) as connected:
-        yield connected
-
-
-def test_across_is_the_same_answer_by_every_way(db, remote, folder, one):
+def test_across_is_the_same_answer_by_every_way(db, folder, one):
     by_words = db.find_similar("a-0", base=one, k=3, across=True).to_json()
 
     command = ["find-similar", "a-0", "--across", "-k", "3", "--base", one]
     ran = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb"), "--json"])
     assert json.loads(ran.output) == json.loads(json.dumps(by_words))
-    there = remote.find_similar("a-0", base="one/base", k=3, across=True)
+    with listening(folder / "c.duckdb") as url, dx.connect(url) as remote:
+        there = remote.find_similar("a-0", base="one/base", k=3, across=True)
+        with pytest.raises(dx.errors.RequestError, match="no footprint that names tokens"):
+            remote.find_similar("frozen-0", base="one/base", across=True)
     assert without_bases(there.to_json()) == without_bases(json.loads(ran.output))
     assert [row["base"] for row in there] == ["other/base"] * 3
     said = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb")]).output
@@ -221,22 +219,20 @@ def test_a_model_whose_embedding_was_read_in_part_is_no_candidate_by_answers(ans
         ("a-0", {"dataset": "nobody"}, "no model has the dataset 'nobody'"),
     ],
 )
-def test_what_cannot_be_asked_across_is_refused_in_one_line(
-    db, remote, one, model, options, reason
-):
-    for asked, base in ((db, one), (remote, "one/base")):
-        with pytest.raises(dx.errors.RequestError, match=reason) as refused:
-            asked.find_similar(model, base=base, across=True, **options)
-        assert "\n" not in str(refused.value)
+def test_what_cannot_be_asked_across_is_refused_in_one_line(db, one, model, options, reason):
+    with pytest.raises(dx.errors.RequestError, match=reason) as refused:
+        db.find_similar(model, base=one, across=True, **options)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_family_that_cannot_be_compared_is_left_out_with_the_reason(folder, tmp_path, one):
-    with dx.open(tmp_path / "c.duckdb") as db:
-        index(db, folder / "one")
-        with pytest.raises(dx.errors.RequestError, match="has one family"):
-            db.find_similar("a-0", across=True)
-        other = folder / "other"
-        db.index(other / "base", other / "models", footprints=False)
-
-        with pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"):
-            db.find_similar("a-0", base=one, across=True)
+    with (
+        dx.open(folder / "without.duckdb") as db,
+        pytest.raises(dx.errors.RequestError, match="has one family"),
+    ):
+        db.find_similar("a-0", across=True)
+    with (
+        dx.open(without_footprints(folder, tmp_path / "c.duckdb", folder / "other")) as db,
+        pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"),
+    ):
+        db.find_similar("a-0", base=one, across=True)

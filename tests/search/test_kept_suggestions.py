@@ -9,17 +9,11 @@ from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
 from deltadex.search.trained_on import KeptEvidence
 
 
-def kept_of(z, probabilities=None):
+def kept_of(z):
     """Data sets `d0`, … with these z, and probabilities that follow them."""
     sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
-    z = np.asarray(z, dtype=np.float64)
-    known = 1 / (1 + np.exp(8.0 - z)) if probabilities is None else np.asarray(probabilities)
-    zeros = np.zeros_like(z)
+    known, zeros = 1 / (1 + np.exp(8.0 - z)), np.zeros_like(z)
     return KeptEvidence(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
-
-
-def names_and_sources(report):
-    return {one["model"]: (one["dataset"], one["source"]) for one in report["suggestions"]}
 
 
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
@@ -28,7 +22,7 @@ def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
         report = cluster_family(catalog)
     show_answer(show_clusters(report))
 
-    found = names_and_sources(report)
+    found = {one["model"]: (one["dataset"], one["source"]) for one in report["suggestions"]}
     near = {f"near-{n}" for n in range(6)}
     assert near <= found.keys()
     assert {found[model] for model in near} == {("acme", "kept data")}

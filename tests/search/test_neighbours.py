@@ -170,20 +170,19 @@ def test_a_recipe_without_sketches_compares_vectors(catalog):
     assert (found.model, found.cosine) == ("b", pytest.approx(0.5**0.5))
 
 
+OF_PLAIN = {"recipe": "mean-factors"}
+
+
 @pytest.mark.parametrize(
     ("query", "options", "error", "message"),
     [
         (StoredQuery("b"), {"k": 0}, RequestError, "k must be at least 1, got 0"),
         (StoredQuery("nowhere"), {}, UnknownModel, "nowhere"),
-        (StoredQuery("a"), {}, RequestError, "base, other"),
         (StoredQuery("bad"), {}, RequestError, "not indexed .truncated: short."),
         (StoredQuery("b"), {"recipe": "none-such"}, UnknownRecipe, "none-such.*sketch"),
-        (
-            StoredQuery("c"),
-            {"recipe": "mean-factors"},
-            UnknownRecipe,
-            "c has no mean-factors",
-        ),
+        (StoredQuery("c"), OF_PLAIN, UnknownRecipe, "c has no mean-factors"),
+        (fresh([1, 0, 0, 0]), OF_PLAIN, RequestError, "under sketch, not mean-factors"),
+        (fresh([1, 0, 0, 0], base="nobody"), {}, EmptyCatalog, "no model of nobody has a sketch"),
         (StoredQuery("b"), {"filters": Filters(where="1 = 1; DROP")}, BadFilter, "where"),
     ],
 )
@@ -199,10 +198,3 @@ def test_a_stored_and_a_fresh_query_explain_alike(catalog):
     assert by_name["similarity"] == pytest.approx(0.5**0.5, abs=OF_A_SKETCH)
     assert by_name["slots"] == by_weights["slots"]
     assert (by_name["query"], by_weights["query"]) == ("b", "./new")
-
-
-def test_a_fresh_query_of_no_family_or_of_another_recipe_is_refused(catalog):
-    with pytest.raises(RequestError, match="fingerprinted under sketch, not mean-factors"):
-        find_similar(catalog, fresh([1, 0, 0, 0]), k=1, recipe="mean-factors")
-    with pytest.raises(EmptyCatalog, match="no model of nobody has a sketch fingerprint"):
-        find_similar(catalog, fresh([1, 0, 0, 0], base="nobody"), k=1)

@@ -16,7 +16,6 @@ from deltadex.store.qdrant.index import QdrantIndex
 
 FILTERS = [
     {},
-    {"dataset": "d1"},
     {"author": "a2", "recipe": "mean-factors"},
     {"where": "downloads > 25 AND kind = 'adapter'"},
     {"where": "downloads > 1000"},

@@ -32,14 +32,6 @@ def _ask(catalog, id="m03", **options):
     return [(one.model, one.dataset, round(one.cosine, 9)) for one in found.neighbours]
 
 
-def _nearest(catalog, id, k):
-    """Ids and cosines by the definition, over the catalog's vectors."""
-    ids, vectors = catalog.family("base", PLAIN).by_id()
-    cosines = vectors.astype(np.float64) @ vectors[ids.index(id)].astype(np.float64)
-    order = sorted(range(len(ids)), key=lambda i: (-cosines[i], ids[i]))
-    return [(ids[i], round(float(cosines[i]), 9)) for i in order if ids[i] != id][:k]
-
-
 def _statements(patch):
     """The statements that sessions execute from now on."""
     seen = []
@@ -62,28 +54,6 @@ def test_a_warm_search_executes_no_statement(catalog, monkeypatch):
     assert _ask(catalog) == first
     assert _ask(catalog, "m08") != first
     assert seen == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda c: c.remove(_ask(c)[0][0]),
-        lambda c: c.record(make_indexed("twin", [1, 2, 3, 4], recipes=(PLAIN,), dataset="new")),
-        lambda c: c.label(_ask(c)[0][0], dataset="relabelled"),
-    ],
-    ids=["removed", "added", "relabelled"],
-)
-def test_a_change_is_seen_by_the_next_search(catalog, change):
-    for _ in range(6):
-        _ask(catalog)
-
-    change(catalog)
-
-    labels = {row.id: row.dataset for row in catalog.models()}
-    for id in ("m03", "m20"):
-        exact = [(model, labels[model]) for model, _ in _nearest(catalog, id, 40)]
-        assert set((model, dataset) for model, dataset, _ in _ask(catalog, id)) <= set(exact)
-        assert len(_ask(catalog, id)) == 5
 
 
 def test_means_are_taken_out_by_kind():

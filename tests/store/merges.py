@@ -22,8 +22,8 @@ def merge(target, *sources):
         return merge_catalogs(catalog, sources).to_json()
 
 
-def contents(path, without="key"):
-    """All that a catalog says, without keys, places and order, and these columns of models."""
+def contents(path):
+    """All that a catalog says, without keys, places and order."""
     with duckdb.connect(str(path), read_only=True) as connection:
         tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         found = {}
@@ -34,7 +34,7 @@ def contents(path, without="key"):
                 sql = "SELECT m.base, m.id, x.* EXCLUDE (model) " + sql
                 sql += " x LEFT JOIN models m ON m.key = x.model"
             elif table == "models":
-                sql = f"SELECT * EXCLUDE ({without}) {sql}"
+                sql = f"SELECT * EXCLUDE (key) {sql}"
             found[table] = sorted(connection.execute(sql).fetchall(), key=str)
         del found["meta"]
         return found

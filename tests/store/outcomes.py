@@ -42,14 +42,14 @@ def sketch(rng):
     return encode_sketch([rng.normal(size=8)], [1.0])
 
 
-def linear(seed, layers=2, recipe=RECIPE):
+def linear(seed, recipe=RECIPE):
     rng = np.random.default_rng(seed)
     return LinearSketch(
         recipe=recipe.id,
         pooled=rng.normal(size=LINEAR_DIM).astype(np.float32),
         layers={
             ("encoder", layer): rng.normal(size=LINEAR_LAYER_DIM).astype(np.float32)
-            for layer in range(layers)
+            for layer in range(2)
         },
     )
 

@@ -70,22 +70,22 @@ def export(catalog, target, recipe=RECIPE, base=BASE):
     return export_vectors(catalog, target, base=base, recipe=recipe, tracked=untracked)
 
 
-def exported_points(server, name="models"):
-    """Every point of a collection: key → (payload, bytes of the vector)."""
-    records, _ = server.local.scroll(name, limit=10_000, with_vectors=True)
+def exported_points(server):
+    """Every point of the collection: key → (payload, bytes of the vector)."""
+    records, _ = server.local.scroll("models", limit=10_000, with_vectors=True)
     return {
         record.id: (record.payload, np.array(record.vector, dtype=np.float32).tobytes())
         for record in records
     }
 
 
-def expected_points(catalog, recipe=RECIPE, base=BASE):
+def expected_points(catalog):
     """The same by SQL: key → (id, dataset, author, kind, downloads, bytes of the vector)."""
     with closing(Session(catalog.access)) as session:
         rows = session.execute(
-            "SELECT key, id, dataset, author, kind, downloads FROM models WHERE base = ?", [base]
+            "SELECT key, id, dataset, author, kind, downloads FROM models WHERE base = ?", [BASE]
         )
-        table = ensure_table(session, recipe)
+        table = ensure_table(session, RECIPE)
         vectors = dict(session.execute(f"SELECT model, vector FROM {table}"))
     return {
         key: (*row, np.array(vectors[key], dtype=np.float32).tobytes())

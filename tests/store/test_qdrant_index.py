@@ -141,10 +141,6 @@ def test_points_that_are_removed_while_a_catalog_is_open_are_compared_in_memory(
 
 
 def test_an_engine_is_the_last_export_a_target_or_none(catalog, server, tmp_path):
-    with pytest.raises(RequestError, match="no engine of that name"):
-        use_exported(catalog, "pinecone")
-    with pytest.raises(RecipeMismatch, match="holds nothing"):
-        use_exported(catalog, server.target("empty"))
     make_catalog(tmp_path / "other.duckdb", 3)
     with Catalog.open(tmp_path / "other.duckdb") as other:
         with pytest.raises(RequestError, match="no export of this catalog"):

@@ -111,7 +111,9 @@ def _endings(path):
     return [stem.with_suffix(ending) for ending in (".traits", ".traitkeys")]
 
 
-def test_answers_are_the_same_with_and_without_the_file(large):
+def test_answers_are_the_same_with_and_without_the_file_also_of_a_changed_cohort(
+    large, monkeypatch
+):
     without = _answers(large)
     assert all(path.exists() for path in _endings(large))
 
@@ -121,9 +123,6 @@ def test_answers_are_the_same_with_and_without_the_file(large):
         path.unlink()
     assert _answers(large) == without
 
-
-def test_answers_follow_a_model_that_changes_the_cohort(large, monkeypatch):
-    _answers(large)
     with Catalog.open(large) as catalog:
         for number in range(24, 30):
             catalog.record(indexed(f"m{number:02}", seed=number))

@@ -1,4 +1,4 @@
-"""Subsets, agreement by hand, scores against scikit-learn, intervals, splits, JSON, picture."""
+"""Subsets, agreement by hand, scores against scikit-learn, intervals, splits."""
 
 import numpy as np
 import pytest
@@ -7,28 +7,25 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
-from deltadex.study.ablation import AblationStudyReport, ablation_report
-from deltadex.study.ablation.picture import draw_ablation
+from deltadex.study.ablation import ablation_report
 from deltadex.study.ablation.subsets import (
     SubsetPredictions,
     agreement_matrix,
     split_by_text,
 )
 
-NAMES = ("input", "attention")
 
-
-def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None, **more):
+def make_predictions(predicted, targets, text=None):
     """Predictions of i, h and ih; none, without terms, predicts as i does."""
     n = len(targets)
-    given = {"key": "test", "settings": {"layer": 6, "k": 1}} | more
     return SubsetPredictions(
-        names=names,
+        names=("input", "attention"),
         predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
         targets=np.array(targets, dtype=np.int64),
-        baseline=np.zeros(n, dtype=np.int64) if baseline is None else np.array(baseline),
+        baseline=np.zeros(n, dtype=np.int64),
         text=np.arange(n) if text is None else np.array(text, dtype=np.int64),
-        **given,
+        key="test",
+        settings={"layer": 6, "k": 1},
     )
 
 
@@ -118,50 +115,3 @@ def test_a_split_has_every_item_once_and_no_text_twice(text, seed, validation):
     if len(np.unique(text)) >= 3:
         assert len(split.test)
         assert bool(len(split.validation)) == bool(validation)
-
-
-FOUR = ("input", "attention", "feed_forward", "bias")
-
-
-KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "tagging")
-
-
-def make_report(names=FOUR, keys=KEYS, runs=2):
-    measures = []
-    for seed, key in enumerate(keys):
-        rng = np.random.default_rng(seed)
-        predicted = rng.integers(3, size=(runs, 2 ** len(names) - 1, 50))
-        predictions = make_predictions(predicted, rng.integers(3, size=50), names=names, key=key)
-        measures.append(ablation_report(predictions))
-    return AblationStudyReport(
-        model="tiny",
-        stack="encoder",
-        layer=3,
-        terms=names,
-        absent=(),
-        texts=60,
-        error=1e-7,
-        measures=tuple(measures),
-        skipped=(),
-    )
-
-
-def test_dots_cells_and_labels_are_the_reports():
-    report = make_report()
-    picture = draw_ablation(report, "column")
-    dots = [axes for axes in picture.sheet.axes if axes.get_legend()]
-    matrices = [axes for axes in picture.sheet.axes if axes.images and not axes.get_legend()]
-
-    drawn = [
-        line.get_xdata() for axes in dots for line in axes.lines if len(line.get_xdata()) == 16
-    ]
-    for values, measure in zip(drawn, report.measures, strict=True):
-        assert list(values) == pytest.approx([score.value for score in measure.scores])
-    labels = [label.get_text() for label in dots[0].get_yticklabels()]
-    assert labels == [score.label for score in report.measures[0].scores]
-    (shown,) = (axes for axes in matrices if axes.get_title())
-    by_key = {measure.key: measure for measure in report.measures}
-    np.testing.assert_allclose(shown.images[0].get_array(), by_key["senses-mlp"].agreement)
-    hovers = [label for _, _, label in picture.places()]
-    assert len(hovers) == 5 * 16 + 256
-    assert sum("sd over 2 runs" in label for label in hovers) == 5 * 16

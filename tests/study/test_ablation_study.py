@@ -23,6 +23,7 @@ from deltadex.study.ablation.annotated_words import (
     word_shapes,
 )
 from deltadex.study.ablation.measures import TRAININGS, Training
+from deltadex.study.ablation.picture import draw_ablation
 from deltadex.study.ablation.subset_study import (
     choose_tokens,
     collect_terms,
@@ -80,6 +81,23 @@ def test_all_measures_of_all_subsets_with_the_baseline(whole):
             assert measure.scores[0].value == pytest.approx(measure.baseline)
     document = json.loads(json.dumps(whole.to_json(), allow_nan=False))
     assert AblationStudyReport.from_json(document) == whole
+
+
+def test_dots_cells_and_labels_are_the_reports(whole):
+    picture = draw_ablation(whole, "column")
+    dots = [axes for axes in picture.sheet.axes if axes.get_legend()]
+    (shown,) = (axes for axes in picture.sheet.axes if axes.images and axes.get_title())
+
+    drawn = [
+        line.get_xdata() for axes in dots for line in axes.lines if len(line.get_xdata()) == 16
+    ]
+    assert np.array(drawn) == pytest.approx(
+        np.array([[score.value for score in measure.scores] for measure in whole.measures])
+    )
+    assert [label.get_text() for label in dots[0].get_yticklabels()] == SUBSETS.split()
+    senses = next(measure for measure in whole.measures if measure.key == "senses-mlp")
+    np.testing.assert_allclose(shown.images[0].get_array(), senses.agreement)
+    assert len(list(picture.places())) == 5 * 16 + 256
 
 
 def test_the_own_head_on_all_terms_is_as_good_as_the_model_itself(whole):

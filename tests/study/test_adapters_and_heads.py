@@ -23,7 +23,7 @@ from deltadex.errors import StudyError
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network import load_head, load_network
 from deltadex.study.network.hidden_states import encoded
-from deltadex.study.network.language_head import attach_head, prediction_of
+from deltadex.study.network.language_head import attach_head
 
 IDS = make_texts(5, 12, 9)
 
@@ -143,17 +143,14 @@ def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
     assert again.shape[-1] == network.dim
 
 
-def test_a_checkpoint_with_a_head_gives_it_and_one_without_says_so(tmp_path):
+def test_a_checkpoint_with_a_head_gives_it(tmp_path):
     whole = save_masked(tmp_path / "whole")
-    headless = save_masked(tmp_path / "headless", head=False)
     rows = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
 
     head = load_head(str(whole), load_network(str(whole)))
 
     with torch.no_grad():
         torch.testing.assert_close(head.scores(rows), masked_bert().cls(rows))
-    with pytest.raises(StudyError, match="ships no language head"):
-        load_head(str(headless), load_network(str(headless)))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +173,3 @@ def test_an_adapter_has_the_head_of_its_base_unless_it_changes_it(tmp_path, chan
     else:
         with pytest.raises(StudyError, match=f"changes its base's head .{changed}"):
             load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
-
-
-def test_what_is_predicted_follows_the_architecture():
-    assert prediction_of(masked_network()) == "masked"
-    assert prediction_of(tiny_network("gpt2")) == "next"
-    assert prediction_of(tiny_network("t5")) is None
-    assert prediction_of(tiny_network("bert")) is None  # no tokenizer, so no mask

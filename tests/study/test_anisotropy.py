@@ -39,10 +39,6 @@ def stream(rows, cuts):
     return moments, sums
 
 
-def of(rows):
-    return anisotropy(*stream(rows, []))
-
-
 @given(
     n=st.integers(2, 60),
     dim=st.integers(2, 12),
@@ -85,7 +81,7 @@ def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):
 
 @pytest.mark.parametrize("rows", [np.zeros((0, 4)), np.ones((1, 4)), np.zeros((9, 4))])
 def test_what_has_no_spread_has_no_anisotropy(rows):
-    found = of(rows)
+    found = anisotropy(*stream(rows, []))
 
     assert (found.centred, found.uncentred, found.mean_cosine) == (None, None, None)
 
@@ -93,7 +89,7 @@ def test_what_has_no_spread_has_no_anisotropy(rows):
 def test_equal_rows_point_one_way_and_have_no_centred_anisotropy():
     rows = np.tile(np.random.default_rng(0).standard_normal(90), (1000, 1))
 
-    found = of(rows)
+    found = anisotropy(*stream(rows, []))
 
     assert found.centred is None
     assert found.uncentred == pytest.approx(1.0, rel=1e-6)

@@ -10,6 +10,7 @@ from tiny_networks import (
     CONFIGS,
     make_texts,
     one_of_each_structure,
+    relative,
     tiny_config,
     tiny_network,
 )
@@ -41,10 +42,6 @@ def decomposed(network, texts=PADDED, place=0):
     return layers, torch.from_numpy(batch.counted)
 
 
-def relative(found, expected):
-    return float((found - expected).norm() / expected.norm())
-
-
 def test_every_architecture_of_the_table_has_a_network_here():
     table = json.loads(files("deltadex.study.network").joinpath("anatomy.json").read_text("utf-8"))
 
@@ -53,18 +50,7 @@ def test_every_architecture_of_the_table_has_a_network_here():
 
 
 @pytest.mark.parametrize("name", one_of_each_structure())
-def test_terms_sum_to_the_hidden_state_of_every_token(name):
-    network = tiny_network(name)
-
-    for place in range(len(network.stacks)):
-        layers, kept = decomposed(network, place=place)
-        for one in layers:
-            missed = (one.terms.sum(dim=0) - one.hidden)[kept].norm(dim=-1)
-            assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
-
-
-@pytest.mark.parametrize("name", one_of_each_structure())
-def test_every_layer_is_there_and_the_last_is_what_the_model_gives(name):
+def test_terms_sum_to_every_hidden_state_and_the_last_is_what_the_model_gives(name):
     network = tiny_network(name)
     batch = one_batch(network)
     with torch.inference_mode():
@@ -80,12 +66,9 @@ def test_every_layer_is_there_and_the_last_is_what_the_model_gives(name):
         assert raw == list(range(network.n_layers + 1))
         assert layers[-1].normed == (stack.final_norm is not None)
         assert relative(behind(layers[-1].hidden[kept]), given[stack.name][kept]) <= 1e-6
-
-
-def gpt2_biases(block):
-    """(W_o b_v + b_o, b_2), read off the block's parameters."""
-    values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
-    return values @ out.weight + out.bias, block.mlp.c_proj.bias
+        for one in layers:
+            missed = (one.terms.sum(dim=0) - one.hidden)[kept].norm(dim=-1)
+            assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
 
 
 def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
@@ -95,14 +78,10 @@ def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
 
     expected = torch.zeros(32)
     for block, one in zip(network.stacks[0].blocks, layers[1:], strict=False):
-        expected = expected + sum(gpt2_biases(block))
+        values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
+        expected = expected + values @ out.weight + out.bias + block.mlp.c_proj.bias
         found = one.terms[-1][kept]
         assert relative(found, expected.expand_as(found)) <= 1e-5
-
-
-def gain_over_spread(norm, stream):
-    variance = stream.var(dim=-1, correction=0, keepdim=True)
-    return norm.weight / (variance + norm.eps).sqrt()
 
 
 def closed_form(network, batch):
@@ -132,7 +111,8 @@ def closed_form(network, batch):
 
     products = [torch.ones_like(sums[0])]
     for norm, stream in zip(reversed(norms), reversed(sums), strict=True):
-        products.insert(0, products[0] * gain_over_spread(norm, stream))
+        variance = stream.var(dim=-1, correction=0, keepdim=True)
+        products.insert(0, products[0] * norm.weight / (variance + norm.eps).sqrt())
     biases = torch.zeros_like(sums[0])
     for place, (norm, stream) in enumerate(zip(norms, sums, strict=True)):
         biases += products[place + 1] * norm.bias

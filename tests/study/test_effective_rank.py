@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from deltadex.study.rank.rank_study import (
     energy_rank,
@@ -13,10 +12,6 @@ from deltadex.study.rank.rank_study import (
 )
 
 NOTHING = np.empty(0)
-
-spectra = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(
-    lambda values: np.array(sorted(values, reverse=True))
-)
 
 
 def test_hand_made_spectrum_has_the_ranks_that_a_pencil_gives():

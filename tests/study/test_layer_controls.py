@@ -38,10 +38,6 @@ def grown(factors, *, tokens=240, dim=8):
     return hidden * np.float32(factors)[:, None, None]
 
 
-def by_name(controls):
-    return {control.name: control.score for control in controls}
-
-
 def test_norms_and_directions_are_read_each_without_the_other():
     norms, directions = split_of(grown([1, 10, 100])), split_of(make_hidden(tokens=240, apart=6))
 
@@ -126,7 +122,9 @@ def test_transfer_standardises_with_what_training_stored():
     shift = np.float32([50, 0, 0, 0, 0, 0])  # along layer 0's own axis, 7 times as far as it lies
     moved = split_of(make_hidden(tokens=240, apart=7, seed=1) + shift)
 
-    scores = by_name(transfer_controls(here, moved, fit_classifier(here.train)))
+    controls = transfer_controls(here, moved, fit_classifier(here.train))
+
+    scores = {control.name: control.score for control in controls}
 
     # a standardiser refitted to the other texts would hide the move
     assert scores["transfer-to-other"].accuracy < scores["other-in-domain"].accuracy - 0.2

@@ -86,12 +86,9 @@ def test_states_that_are_not_finite_are_refused():
         layers_study(batches(broken), max_tokens=20)
 
 
-def panel(picture, title):
-    return next(axes for axes in picture.sheet.axes if axes.get_title().startswith(title))
-
-
 def test_the_curve_shows_the_reports_numbers(report):
-    curve = panel(draw_layers(report, "column"), "Contribution")
+    panels = draw_layers(report, "column").sheet.axes
+    curve = next(axes for axes in panels if axes.get_title().startswith("Contribution"))
     lines = [line.get_ydata() for line in curve.lines if len(line.get_ydata()) == 6]
 
     assert np.array(lines) == pytest.approx(report.contributions.curve())

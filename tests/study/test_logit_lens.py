@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tiny_networks import (
     CONFIGS,
     DIM,
+    ids_of,
     make_texts,
     make_tokenizer,
     one_of_each_structure,
@@ -53,10 +54,6 @@ def causal(name, *, seed=0, tokenizer=False, **changes):
         whole = transformers.AutoModelForCausalLM.from_config(config).float()
     perturb(whole, by=0.1, seed=seed)
     return as_causal(name, whole, make_tokenizer() if tokenizer else None)
-
-
-def ids_of(text):
-    return torch.tensor([[int(number) for number in text.text.split()]])
 
 
 @pytest.mark.parametrize("name", [n for n in one_of_each_structure() if n.values[0] in TYPES])
@@ -187,7 +184,6 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "line"),
     [
-        (dict(name="bert", auto="AutoModelForMaskedLM"), "bert is no causal language model"),
         (
             dict(name="gpt2", auto="AutoModelForSequenceClassification"),
             "saved as GPT2ForSequenceClassification, without a language-model head",

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
-from scipy.stats import entropy
 
 from deltadex.study.geometry import gaussian_divergence
 from deltadex.study.geometry.moments import (
@@ -15,7 +13,6 @@ from deltadex.study.geometry.moments import (
     StreamMoments,
     gaussian_floor,
     layer_linearity,
-    softmax_mean,
 )
 
 
@@ -35,17 +32,6 @@ def make_clouds(n=3000, dim=5, seed=0):
 
 def kl(ours, theirs, **options):
     return gaussian_divergence(Moments.of(ours), Moments.of(theirs), **options)
-
-
-def test_softmax_mean_equals_scipys_entropy():
-    rng = np.random.default_rng(0)
-    ours, theirs = rng.standard_normal((2, 7, 20))
-
-    both = softmax_mean(ours, theirs, scale=2.0)
-
-    pairs = [(softmax(a / 2), softmax(b / 2)) for a, b in zip(ours, theirs, strict=True)]
-    assert both.forward.tolist() == pytest.approx([entropy(p, q) for p, q in pairs])
-    assert both.backward.tolist() == pytest.approx([entropy(q, p) for p, q in pairs])
 
 
 def test_gauss_over_all_axes_is_the_textbook_formula():

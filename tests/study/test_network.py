@@ -9,12 +9,14 @@ import transformers
 from tiny_networks import (
     SENTENCES,
     all_states,
+    ids_of,
     joined,
     make_texts,
     make_tokenizer,
     relative,
     save_folder,
     speaking,
+    tiny_config,
     tiny_network,
 )
 
@@ -25,10 +27,6 @@ from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
 IDS = make_texts(5, 12, 9)
-
-
-def ids_of(text):
-    return torch.tensor([[int(number) for number in text.text.split()]])
 
 
 def digest(network):

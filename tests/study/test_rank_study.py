@@ -1,15 +1,13 @@
 """The rank study of a model and a family, its JSON and its picture."""
 
 import io
-import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from deltadex.errors import StudyError
 from deltadex.records import Slot, SlotSpectrum
-from deltadex.study.rank import RankReport, family_ranks, rank_study
+from deltadex.study.rank import family_ranks, rank_study
 from deltadex.study.rank.picture import draw_ranks
 
 
@@ -141,18 +139,6 @@ def test_a_family_leaves_out_zeros_and_rounding_and_says_how_many_in_any_order()
     assert not family.curves[0].fit.weighted
     assert not any(p.valid for p in rounding.curves[0].points)
     assert {c.fit.verdict for c in rounding.curves} == {"too few points"}
-
-
-def test_reports_come_back_from_json():
-    one = rank_study(
-        "a", [spectrum(3 + layer, layer, noise=layer / 9, known=16) for layer in range(10)]
-    )
-    family = family_ranks([one, replace(one, name="b")])
-
-    assert RankReport.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
-    read = RankReport.from_json(json.loads(json.dumps(family.to_json(), allow_nan=False)))
-    assert read == family
-    assert one.to_json().keys() == family.to_json().keys()
 
 
 def titles(figure):

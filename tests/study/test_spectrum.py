@@ -122,11 +122,6 @@ def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured
         spectrum_study("m", {"update": copy}, draws=0)
 
 
-def shown(report, capsys):
-    show_answer(SpectrumTable(report.to_json()).sections())
-    return capsys.readouterr().out
-
-
 def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
     matrices = [spectrum([4.0, 3, 2, 1]), spectrum([], layer=1)]
 
@@ -140,7 +135,8 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
     assert [m.verdict for m in update.matrices] == ["too few", "no update"]
     assert update.notes[0] == "1 of 2 matrices equal the base's: no update"
     assert update.notes[1].startswith("1 of 2 matrices have fewer than 50")
-    (row,) = [line for line in shown(update, capsys).splitlines() if line.startswith("q ")]
+    show_answer(SpectrumTable(update.to_json()).sections())
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("q ")]
     assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]
 
 

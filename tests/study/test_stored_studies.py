@@ -21,12 +21,11 @@ from deltadex.study.texts import read_texts
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
-OF_TEXTS = {"texts": "T", "max_tokens": 64, "version": 1}
-
 WRITTEN = {
     "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 4},
-    "geometry": OF_TEXTS
-    | {
+    "geometry": {
+        "texts": "T",
+        "max_tokens": 64,
         "version": 2,
         "reference": None,
         "method": "gram",

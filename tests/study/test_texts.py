@@ -139,17 +139,14 @@ def test_a_path_that_holds_no_text_files_is_refused_by_name(tmp_path):
         read_texts(tmp_path / "none.txt")
 
 
-def made(*texts):
-    return Texts(tuple(Text(text, "", str(n)) for n, text in enumerate(texts)), ("a:1: no text",))
-
-
 @given(
     st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=20),
     st.integers(1, 25),
     st.integers(0, 99),
 )
 def test_drawn_texts_keep_their_order_and_are_distinct(words, most, seed):
-    texts = made(*words)
+    entries = (Text(word, "", str(n)) for n, word in enumerate(words))
+    texts = Texts(tuple(entries), ("a:1: no text",))
 
     drawn = texts.drawn(most, seed)
 

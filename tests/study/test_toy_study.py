@@ -1,4 +1,4 @@
-"""A new study is a folder and a line, a new option a field: command, call and page have it."""
+"""A new study is a folder and a line: command, call and page have it."""
 
 import json
 import os
@@ -17,12 +17,6 @@ ROOT = Path(deltadex.__file__).parent
 PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
 WALK = ROOT / "docs" / "architecture.md"
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
-
-SEED = '    seed: int = seed_option("tokens, fresh weights, scrambled words and the bootstrap")\n'
-RESAMPLES = f"""    resamples: int = option(default=1000, least=1, help="Resamples of the texts.")
-{SEED}"""
-USED = "seed=self.seed),\n"
-"""An option of `geometry`: where it is declared, and where it is used."""
 
 ASKED = """
 import json
@@ -51,9 +45,6 @@ with dx.open("c.duckdb") as db:
         "listed": run("--help"),
         "docstring": db.studies.lengths.__doc__,
         "stored": db.sql("SELECT settings FROM studies WHERE study = 'lengths'")[0]["settings"],
-        "resamples": document("geometry", "a-0", *texts, "--resamples", "7")["options"],
-        "by_default": db.studies.geometry("a-0", texts="texts.txt").to_json()["options"],
-        "of_geometry": run("geometry", "--help"),
     }))
 """
 
@@ -61,12 +52,6 @@ pytestmark = [
     pytest.mark.skipif(not WALK.exists(), reason="not run from a checkout"),
     pytest.mark.slow,
 ]
-
-
-def replace_once(file, old, new):
-    text = file.read_text("utf-8")
-    assert text.count(old) == 1, (file, old)
-    file.write_text(text.replace(old, new), "utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +69,9 @@ def folder(tmp_path_factory):
     assert len(study.splitlines()) <= 60
     (package / "study" / "lengths").mkdir()
     (package / "study" / "lengths" / "lengths.py").write_text(study, "utf-8")
-    ranks = "    from .rank.rank import rank\n"
-    replace_once(package / "study" / "registry.pyi", ranks, line + ranks)
-    geometry = package / "study" / "geometry" / "geometry.py"
-    replace_once(geometry, SEED, RESAMPLES)
-    replace_once(geometry, USED, "seed=self.seed, resamples=self.resamples),\n")
+    registry, ranks = package / "study" / "registry.pyi", "    from .rank.rank import rank\n"
+    before, after = registry.read_text("utf-8").split(ranks)
+    registry.write_text(before + line + ranks + after, "utf-8")
     make_family(folder)
     (folder / "texts.txt").write_text("\n".join(TEXTS))
     return folder
@@ -130,9 +113,3 @@ def test_screen_page_help_and_docstring_have_its_section_and_what_its_record_say
         assert "Measure how long hidden states are, by layer." in says
         assert "Power of the norm." in says
     assert "deltadex lengths ./my-run --texts reviews.csv -o lengths.png" in answers["help"]
-
-
-def test_an_option_of_geometry_is_a_field_and_its_use(answers):
-    assert answers["resamples"]["resamples"] == 7
-    assert answers["by_default"]["resamples"] == 1000
-    assert "Resamples of the texts." in answers["of_geometry"]

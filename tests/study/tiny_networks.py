@@ -231,6 +231,11 @@ def make_texts(*lengths, seed=0):
     )
 
 
+def ids_of(text):
+    """The ids of a text, as a batch of one."""
+    return torch.tensor([[int(number) for number in text.text.split()]])
+
+
 def joined(states):
     """All batches as one, by the names of the parts."""
     batches = list(states)
@@ -249,7 +254,7 @@ def relative(found, expected):
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def make_tokenizer(*, model_max_length=64):
+def make_tokenizer():
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
@@ -266,7 +271,7 @@ def make_tokenizer(*, model_max_length=64):
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_max_length=model_max_length,
+        model_max_length=64,
     )
 
 

@@ -41,12 +41,12 @@ def unit_rows(vectors):
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300)
 
 
-def make_vectors(seed, n, *, datasets=0, strength=1.0, common=0.5, dim=64):
+def make_vectors(seed, n, *, datasets=0, strength=1.0, common=0.5):
     """Models that share a direction, and one with those of their dataset: i % datasets."""
     rng = np.random.default_rng(seed)
-    shared = unit_rows(rng.normal(size=(1, dim)))
-    centres = unit_rows(rng.normal(size=(max(datasets, 1), dim)))
-    vectors = common * shared + unit_rows(rng.normal(size=(n, dim)))
+    shared = unit_rows(rng.normal(size=(1, 64)))
+    centres = unit_rows(rng.normal(size=(max(datasets, 1), 64)))
+    vectors = common * shared + unit_rows(rng.normal(size=(n, 64)))
     if datasets:
         vectors = vectors + strength * centres[np.arange(n) % datasets]
     return unit_rows(vectors)
@@ -71,15 +71,9 @@ def sketch_matrix(numbers):
     return matrix
 
 
-def make_numbers(seed, n, *, datasets=0, strength=1.0):
-    """Gaussian numbers of sketches; siblings share some of them."""
-    rng = np.random.default_rng(seed)
-    numbers = rng.normal(size=(n, len(SLOTS), 3, 64))
-    if datasets:
-        numbers += (
-            strength * rng.normal(size=(datasets, len(SLOTS), 3, 64))[np.arange(n) % datasets]
-        )
-    return numbers
+def make_numbers(seed, n):
+    """Gaussian numbers of sketches."""
+    return np.random.default_rng(seed).normal(size=(n, len(SLOTS), 3, 64))
 
 
 def names(n):

@@ -45,21 +45,8 @@ def test_neither_order_nor_names_of_the_models_change_a_score(seed, order):
     assert after.z == pytest.approx(before.z[np.ix_(order, order)], abs=1e-6)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=seeds)
-def test_a_model_is_compared_alone_as_it_is_among_others(seed):
-    matrix = VectorMatrix(make_vectors(seed, 12).astype(np.float32))
-    family, pairs = score(matrix, KINDS)
-    rows = np.array([5])
-
-    alone = family.prepare(matrix.take(rows), [KINDS[5]], [5])
-    everyone = family.prepare(matrix, KINDS, list(range(12)))
-
-    assert family.compare(alone, everyone).z[0] == pytest.approx(pairs.z[5])
-
-
-@pytest.mark.parametrize("n", [3, 4, 5, 8, 20])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("n", [3, 5, 20])
+@pytest.mark.parametrize("seed", range(2))
 def test_a_twin_is_the_nearest_in_a_family_of_any_size(n, seed):
     vectors = make_vectors(seed, n)
     vectors[1] = vectors[0]
@@ -70,8 +57,8 @@ def test_a_twin_is_the_nearest_in_a_family_of_any_size(n, seed):
     assert verdict(bool(pairs.cosines[0, 1] >= COPY_COSINE), None, 1.0) == "copy"
 
 
-@pytest.mark.parametrize("n", range(1, 8))
-@pytest.mark.parametrize("kinds", [["full"], ["full", "adapter"], ["adapter"] + ["full"] * 6])
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize("kinds", [["full"], ["adapter"] + ["full"] * 6])
 @pytest.mark.parametrize("shape", ["apart", "equal", "zero", "one zero"])
 def test_no_family_has_a_score_that_is_no_number(n, kinds, shape):
     vectors = make_vectors(0, n)
