@@ -252,6 +252,12 @@ def verdict(
     return "likely the same data" if probability >= LIKELY else "perhaps"
 
 
+def quantile(values: Numbers, share: float) -> float:
+    """As np.quantile, which imports numpy.ma."""
+    places = np.arange(len(values))
+    return float(np.interp(share * (len(values) - 1), places, np.sort(values)))
+
+
 def sigmoid(logits: Numbers) -> Numbers:
     inside = np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT)
     return np.asarray(1.0 / (1.0 + np.exp(-inside)))
@@ -357,7 +363,7 @@ class Cases:
     def held_out(self, prior: tuple[float, float]) -> Numbers:
         """The same, by the coefficients of the data sets of other folds."""
         p, folds = np.empty(len(self.own)), self.datasets % FOLDS
-        for fold in np.unique(folds).tolist():
+        for fold in sorted(set(folds.tolist())):
             weights = self.take(folds != fold).fit(prior)
             p[folds == fold] = self.take(folds == fold).nearest(weights)
         return p
@@ -370,14 +376,14 @@ class Cases:
         weights = 1.0 / np.bincount(codes)[codes]
         order = np.argsort(-p, kind="stable")
         reached = weights[order].cumsum() + 1.0 - p[order]
-        allowed = LONE_SHARE * (len(np.unique(codes)) + 1.0)
+        allowed = LONE_SHARE * (len(set(codes.tolist())) + 1.0)
         above = max(float(p.max()), 1.0 - allowed)
         return float(np.interp(allowed, reached, p[order], left=above))
 
     def answered(self, weights: tuple[float, float], bound: float) -> float:
         """The share with a verdict of the queries that are nearer to their own data set than nearly
         all lone queries are to any; 1 of too few."""
-        least = np.quantile(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
+        least = quantile(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
         clear = self.take(~self.lone & (self.own == 0) & (self.supports[:, 0] > least))
         if len(clear.own) < FEWEST_QUERIES:
             return 1.0
@@ -543,7 +549,7 @@ def _support_of(
 def nearest_of(z: Square, may_answer: MayAnswer) -> float:
     """The median z of models' nearest ones."""
     asking = may_answer.any(axis=1)
-    return float(np.quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5))
+    return quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5)
 
 
 def prior_weights(nearest: float) -> tuple[float, float]:
@@ -609,7 +615,7 @@ def calibrate(
     )
     if known.queries < FEWEST_QUERIES:
         return known
-    of_others = float(np.quantile(cases.supports[cases.lone, 0], 1.0 - LONE_SHARE))
+    of_others = quantile(cases.supports[cases.lone, 0], 1.0 - LONE_SHARE)
     known = replace(known, weights=prior, rival=min(nearest, of_others))
     if known.datasets < FEWEST_DATASETS:
         return known

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,7 +27,7 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from .evidence import COPY_COSINE, LabelledCohort, Numbers
+from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantile
 from .whitening import Seen, Whitening
 from .word_rows import (
     KINDS,
@@ -399,9 +400,9 @@ def measure_scale(
     """Centre and spread of the strangers' values by pair of kinds."""
     everything = measure(values[is_pair])
     centre, spread = {}, {}
-    codes, sizes = (found.tolist() for found in np.unique(kinds, return_counts=True))
-    for one, n_one in zip(codes, sizes, strict=True):
-        for other, n_other in zip(codes, sizes, strict=True):
+    sizes = sorted(Counter(kinds.tolist()).items())
+    for one, n_one in sizes:
+        for other, n_other in sizes:
             if other < one:
                 continue
             chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
@@ -427,8 +428,8 @@ def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     if len(values) < 2 * FEWEST_PAIRS:
         # the lower half of a few pairs is one of them: they have no tail to leave out
         return deviation(values)
-    low, middle = np.quantile(values, [NORMAL_LOWER, 0.5])
-    return float(middle), float(middle - low) or 1.0
+    middle = quantile(values, 0.5)
+    return middle, middle - quantile(values, NORMAL_LOWER) or 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
