@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -104,6 +105,13 @@ class Boundary(click.Group):
             return super().main(*args, **settings)
         except OSError as err:  # of what click writes before a command: help, the version
             _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **more)
+        except BrokenPipeError:  # of help, or the version
+            write_no_more()
+            sys.exit(EXIT_UNREAD)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, self.commands))
@@ -215,6 +223,8 @@ def _in_words(err: Exception) -> str:
     if isinstance(err, OSError):
         about = f"{err.filename}: " if err.filename else "the system refuses to read or write: "
         return about + (err.strerror or line)
+    if (full := os.strerror(errno.ENOSPC)) in line:  # of a library that has errors of its own
+        return f"the system refuses to write: {full}"
     if isinstance(err, RuntimeError) and any(words in line for words in OF_PATHS):
         return line
     return (

@@ -655,7 +655,9 @@ class LabelledCohort:
         """Of the cohort's models, as of now; read again once the catalog has changed."""
         read = self._read
         if read[0] != view.changes or not view.is_current:
-            labels, rows = view.labels_at(self.rows.tolist()), self.rows.tolist()
+            rows = self.rows.tolist()
+            # the scores are of the removed models too
+            labels = view.labels_at(rows, and_removed=True)
             read = self._read = view.changes, [labels.get(row) for row in rows]
         return read[1]
 

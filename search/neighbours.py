@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -273,7 +274,8 @@ def find_similar_each(
     recipe: str | None = None,
 ) -> Iterator[tuple[int, Neighbours | RequestError]]:
     """The answers of `find_similar` to several queries, or why there is none, each with its place
-    as soon as it is known. Their candidates are found together."""
+    as soon as it is known. Their candidates are found together; in a snapshot of the caller's, all
+    are of one moment."""
 
     def prepare() -> list[tuple[FamilyView, ResolvedQuery] | RequestError]:
         ready: list[tuple[FamilyView, ResolvedQuery] | RequestError] = []
@@ -300,15 +302,14 @@ def find_similar_each(
                 ready[place] = view, replace(resolved, near=np.unique(rows))
         return ready
 
-    with catalog.snapshot():
-        for place, one in enumerate(prepare()):
-            if isinstance(one, RequestError):
-                yield place, one
-                continue
-            try:
-                yield place, nearest(*one, k=k, filters=filters)
-            except RequestError as err:
-                yield place, err
+    for place, one in enumerate(catalog.look(prepare)):
+        if isinstance(one, RequestError):
+            yield place, one
+            continue
+        try:
+            yield place, catalog.look(partial(nearest, *one, k=k, filters=filters))
+        except RequestError as err:
+            yield place, err
 
 
 def resolve(
@@ -488,7 +489,7 @@ def _rank(
     scores, evidence = _scored(view, query, itself, rows, strangers, is_here=is_here)
     calibration = evidence.calibration(strangers or view)
     _check_finite(view, rows, scores.z[0])
-    compared = len(view) if allowed is None else len(allowed)
+    compared = len(view) - view.n_removed if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
     order = rank_rows(view.ids, rows, scores.z[0])
     rows, cosines, z = rows[order], scores.cosines[0, order], scores.z[0, order]

@@ -96,12 +96,14 @@ class Members:
 @dataclass(slots=True, kw_only=True, eq=False)
 class Moment:
     """A family's members at one moment of the catalog, and their labels, once they are read;
-    `n_asked` counts how often some labels were asked for."""
+    `n_asked` counts how often some labels were asked for. `removed`: at another, later moment, how
+    many are not there any more."""
 
     changes: str
     members: Members
     labels: ModelLabels | None = None
     n_asked: int = 0
+    removed: tuple[str, int] = ("", 0)
 
 
 class FamilyView:
@@ -147,8 +149,19 @@ class FamilyView:
         label = self.labels_at([row])[row]
         return Stored(int(self.keys[row]), id, self.base, self.kinds[row], label.dataset)
 
-    def labels_at(self, rows: Sequence[int]) -> dict[int, ModelLabel]:
-        """The labels of some models, as of now; removed models are left out."""
+    @property
+    def n_removed(self) -> int:
+        """Models that were removed since."""
+        if self.is_current:
+            return 0
+        moment, now = self._moment, self._session.changes
+        if moment.removed[0] != now:
+            moment.removed = now, len(self) - len(self.rows_where(Filters()))
+        return moment.removed[1]
+
+    def labels_at(self, rows: Sequence[int], *, and_removed: bool = False) -> dict[int, ModelLabel]:
+        """The labels of some models, as of now; removed models are left out, or have those that
+        they had, if these are known."""
         if self.is_current:
             self._moment.n_asked += 1
             asks_often = self._moment.n_asked > LABELS_ASKED
@@ -156,7 +169,10 @@ class FamilyView:
             if labels is not None:
                 return {row: labels.at(row) for row in rows}
         by_key = select_labels(self._session, [int(self.keys[row]) for row in rows])
-        return {row: by_key[key] for row in rows if (key := int(self.keys[row])) in by_key}
+        found = {row: by_key[key] for row in rows if (key := int(self.keys[row])) in by_key}
+        if and_removed and (before := self._moment.labels) is not None:
+            found = {row: before.at(row) for row in rows} | found
+        return found
 
     @property
     def labels(self) -> ModelLabels:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -65,10 +65,10 @@ def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuer
 
 def similar_each(
     db: Database, asked: FindSimilar, models: Sequence[str]
-) -> Iterator[tuple[int, Table | DeltadexError]]:
+) -> Generator[tuple[int, Table | DeltadexError]]:
     """The answers to a question of several models, by exact id, or why there is none: each with its
-    place as soon as it is known, their candidates found together.
-    """
+    place as soon as it is known, their candidates found together, all of one moment. The thread
+    that asks closes it."""
     from ...search import find_similar_each
 
     with db._catalog.snapshot():

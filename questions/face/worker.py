@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -229,7 +229,8 @@ class Worker:
         ours, theirs = context.Pipe()
         args = (end, theirs, self._memory, self._load, self._yields)
         process = context.Process(target=_serve, args=args, name=self._name, daemon=True)
-        process.start()
+        with _without_ctrl_c():
+            process.start()
         assert process.pid is not None
         _tie(process.pid, end)
         theirs.close()
@@ -242,6 +243,19 @@ class Worker:
             running.process.join()
             running.pipe.close()
             running.lifeline.close()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """A process that is started in the block does not hear it, from its first moment on."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -79,14 +80,15 @@ class Service:
 
     def _similar_each(
         self, asked: FindSimilar, models: list[str]
-    ) -> Iterator[tuple[int, dict[str, Any] | DeltadexError]]:
+    ) -> Generator[tuple[int, dict[str, Any] | DeltadexError]]:
         with self.readers.catalog() as catalog:
             names, base = names_of(catalog), find_base(catalog, asked.base)
-            for place, answer in similar_each(catalog, replace(asked, base=base), models):
-                if isinstance(answer, DeltadexError):
-                    yield place, answer
-                else:
-                    yield place, names.with_bases(answer.to_json())
+            with closing(similar_each(catalog, replace(asked, base=base), models)) as each:
+                for place, answer in each:
+                    if isinstance(answer, DeltadexError):
+                        yield place, answer
+                    else:
+                        yield place, names.with_bases(answer.to_json())
 
     async def opening(self) -> dict[str, Any] | None:
         """How many percent of the indexes are open for the first time, and which families can be

@@ -10,8 +10,9 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,7 +164,7 @@ class Together(Work):
 
     def __init__(
         self,
-        answers: Callable[[FindSimilar, list[str]], Iterator[tuple[int, Any]]],
+        answers: Callable[[FindSimilar, list[str]], Generator[tuple[int, Any]]],
         *,
         at_once: int,
         waiting: int,
@@ -203,12 +204,14 @@ class Together(Work):
         if not some:
             return
         try:
-            for place, answer in self._answers(some[0][0], [model for _, model, _ in some]):
-                future = some[place][2]
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            # closed here, as its locks are this thread's
+            with closing(self._answers(some[0][0], [model for _, model, _ in some])) as answers:
+                for place, answer in answers:
+                    future = some[place][2]
+                    if isinstance(answer, Exception):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
         except Exception as err:
             for _, _, future in some:
                 if not future.done():

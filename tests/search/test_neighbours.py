@@ -76,11 +76,17 @@ def test_a_model_that_is_removed_meanwhile_is_no_answer(tmp_path):
     models = (make_indexed(id, vector) for id, vector in vectors.items())
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
         view, query = resolve(catalog, StoredQuery("a", "base"), None, None)
-        assert names(nearest(view, query, k=10)) == ["a-twin", "b", "c"]
+        before = nearest(view, query, k=10)
+        assert (names(before), before.compared) == (["a-twin", "b", "c"], 3)
 
         catalog.remove("a-twin")
 
-        assert names(nearest(view, query, k=10)) == ["b", "c"]
+        after = nearest(view, query, k=10)
+        assert (names(after), after.compared) == (["b", "c"], 2)
+        assert after.calibration == before.calibration
+        assert {one.model: one.z for one in after.neighbours}.items() <= {
+            one.model: one.z for one in before.neighbours
+        }.items()
         assert names(nearest(view, query, k=1)) == ["b"]
 
 

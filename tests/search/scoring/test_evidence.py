@@ -205,7 +205,7 @@ class _View(FamilyView):
     def __len__(self):
         return len(self.known)
 
-    def labels_at(self, rows):
+    def labels_at(self, rows, *, and_removed=False):
         return {row: self.known[row] for row in rows}
 
 
