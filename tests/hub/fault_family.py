@@ -135,9 +135,8 @@ def run(folder, *arguments):
                 codes[row.id] = "indexed" if row.status == "indexed" else str(row.code)
                 reasons[row.id] = str(row.reason)
             if "indexed" in codes.values():
-                ids, stored = catalog.family(
-                    "org/base", catalog.find_recipe(None, "org/base")
-                ).by_id()
+                (base,) = catalog.bases()
+                ids, stored = catalog.family(base, catalog.find_recipe(None, base)).by_id()
                 vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
     content = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
     return Run(
