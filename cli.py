@@ -236,7 +236,7 @@ def _in_words(err: Exception) -> str:
 def _stop(line: str, code: int) -> NoReturn:
     try:
         click.echo(plain(line), err=True)
-        sys.stdout.flush()
+        click.echo(nl=False)  # flushes stdout, if there is one
     except OSError:
         write_no_more()
     sys.exit(code)

@@ -11,7 +11,7 @@ footprint, what updates answer to orders models: no probability is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -97,7 +97,7 @@ def find_across(
             "recipe": view.recipe.name,
             "verdict": ranked[0].verdict if ranked else "no model stands out",
             "verdict_from": LONE_BOUND,
-            "neighbours": [asdict(model) for model in ranked],
+            "neighbours": [model.to_json() for model in ranked],
             "families": families,
             "left_out": left_out,
         }

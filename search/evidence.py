@@ -252,10 +252,11 @@ def verdict(
     return "likely the same data" if probability >= LIKELY else "perhaps"
 
 
-def quantile(values: Numbers, share: float) -> float:
+def quantiles(values: Numbers, *shares: float) -> list[float]:
     """As np.quantile, which imports numpy.ma."""
-    places = np.arange(len(values))
-    return float(np.interp(share * (len(values) - 1), places, np.sort(values)))
+    places = np.multiply(shares, len(values) - 1)
+    found: list[float] = np.interp(places, np.arange(len(values)), np.sort(values)).tolist()
+    return found
 
 
 def sigmoid(logits: Numbers) -> Numbers:
@@ -383,7 +384,7 @@ class Cases:
     def answered(self, weights: tuple[float, float], bound: float) -> float:
         """The share with a verdict of the queries that are nearer to their own data set than nearly
         all lone queries are to any; 1 of too few."""
-        least = quantile(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
+        (least,) = quantiles(self.supports[self.lone, 0], 1.0 - LONE_SHARE)
         clear = self.take(~self.lone & (self.own == 0) & (self.supports[:, 0] > least))
         if len(clear.own) < FEWEST_QUERIES:
             return 1.0
@@ -549,7 +550,8 @@ def _support_of(
 def nearest_of(z: Square, may_answer: MayAnswer) -> float:
     """The median z of models' nearest ones."""
     asking = may_answer.any(axis=1)
-    return quantile(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5)
+    (median,) = quantiles(np.where(may_answer, z, -np.inf)[asking].max(axis=1), 0.5)
+    return median
 
 
 def prior_weights(nearest: float) -> tuple[float, float]:
@@ -615,7 +617,7 @@ def calibrate(
     )
     if known.queries < FEWEST_QUERIES:
         return known
-    of_others = quantile(cases.supports[cases.lone, 0], 1.0 - LONE_SHARE)
+    (of_others,) = quantiles(cases.supports[cases.lone, 0], 1.0 - LONE_SHARE)
     known = replace(known, weights=prior, rival=min(nearest, of_others))
     if known.datasets < FEWEST_DATASETS:
         return known

@@ -27,7 +27,7 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantile
+from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantiles
 from .whitening import Seen, Whitening
 from .word_rows import (
     KINDS,
@@ -428,8 +428,8 @@ def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     if len(values) < 2 * FEWEST_PAIRS:
         # the lower half of a few pairs is one of them: they have no tail to leave out
         return deviation(values)
-    middle = quantile(values, 0.5)
-    return middle, middle - quantile(values, NORMAL_LOWER) or 1.0
+    low, middle = quantiles(values, NORMAL_LOWER, 0.5)
+    return middle, middle - low or 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

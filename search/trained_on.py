@@ -149,7 +149,7 @@ class TrainedModels:
             "references": self.references,
             "calibration": self.calibration.to_json(),
             "comparison": None if self.comparison is None else self.comparison.to_json(),
-            "neighbours": [asdict(model) for model in self.models],
+            "neighbours": [model.to_json() for model in self.models],
         }
 
     def control_json(self) -> dict[str, object] | None:

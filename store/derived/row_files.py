@@ -604,6 +604,14 @@ class SketchFile:
                 rows = rows.append(*_fetch(session, recipe, some, shapes))
                 self._content = shapes, rows
 
+    def bring_into_memory(self) -> None:
+        """Load the sketches into memory, where the system can: otherwise the first search waits
+        for every page."""
+        mapped: Any = getattr(self._content[1].arrays.get(".sketches"), "_mmap", None)
+        if hasattr(mapped, "madvise"):
+            with contextlib.suppress(OSError):
+                mapped.madvise(MADV_POPULATE_READ)
+
     def discard(self) -> None:
         """Remove the file: a later writer makes it again."""
         with contextlib.suppress(OSError):
@@ -659,13 +667,9 @@ class SketchFiles:
                 catch_up(file)
 
     def bring_into_memory(self) -> None:
-        """Load the sketches of this process's files into memory, where the system can: otherwise
-        the first search waits for every page."""
+        """Load this process's files into memory, where the system can."""
         for file in list(self.files.values()):
-            mapped: Any = getattr(file._content[1].arrays.get(".sketches"), "_mmap", None)
-            if hasattr(mapped, "madvise"):
-                with contextlib.suppress(OSError):
-                    mapped.madvise(MADV_POPULATE_READ)
+            file.bring_into_memory()
 
     def close(self) -> None:
         for file in self.files.values():
