@@ -23,6 +23,7 @@ def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> T
         ref
         for name, ref in tensors.items()
         if len(ref.shape) == 2
+        and all(ref.shape)
         and _TOKENS.search(name)
         and not _IN_LAYER.search(name)
         and not _OTHER.search(name)

@@ -20,7 +20,15 @@ from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, IndexJob
-from .row_moves import MOST_BLOCK, RowMoves, RowPairs, measure_few_rows, measure_rows, strengths_of
+from .row_moves import (
+    MOST_BLOCK,
+    RowMoves,
+    RowPairs,
+    largest,
+    measure_few_rows,
+    measure_rows,
+    strengths_of,
+)
 from .tokenizer import difference
 
 BLOCK_AT = 0.25
@@ -130,10 +138,10 @@ def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
     in their place, which count as no rows. Raises `ModelError` where there are no others."""
     n_broken, n_cleared, n_left, clean = 0, 0, 0, []
     for base, rows in pairs:
-        sums = rows.sum(dim=1, dtype=torch.float64) + base.sum(dim=1, dtype=torch.float64)
-        is_broken = ~torch.isfinite(sums)
-        is_there = (base != 0).any(dim=1)
-        is_cleared = is_there & ~is_broken & (rows == 0).all(dim=1)
+        before, after = largest(base), largest(rows)
+        is_broken = ~(torch.isfinite(before) & torch.isfinite(after))
+        is_there = before != 0
+        is_cleared = is_there & ~is_broken & (after == 0)
         is_left = ~(is_broken | is_cleared)
         n_broken += int(is_broken.sum())
         n_cleared += int(is_cleared.sum())

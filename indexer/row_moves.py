@@ -62,8 +62,8 @@ LEAST_OCTAVE = -30
 APART = 100.0
 
 
-MOST_BLOCK = 1 << 22
-"""Entries of a block."""
+MOST_BLOCK = 1 << 18
+"""Entries of a block: they stay in the processor's cache, in float64 too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,16 +152,24 @@ def _there_and_equal(
     blocks: RowPairs, stored: torch.dtype
 ) -> tuple[Bool[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
     """Which rows are not all zeros, and which are the base's, rounded to the stored type."""
-    there = [(base != 0).any(dim=1).numpy() for base, _ in blocks]
-    equal = [(rows.to(stored) == base.to(stored)).all(dim=1).numpy() for base, rows in blocks]
+    there = [(largest(base) != 0).numpy() for base, _ in blocks]
+    # a difference of two unequal numbers of one type is never rounded to 0
+    moves = (largest(rows.to(stored) - base.to(stored)) for base, rows in blocks)
+    equal = [(move == 0).numpy() for move in moves]
     return np.concatenate(there), np.concatenate(equal)
+
+
+def largest(rows: torch.Tensor) -> torch.Tensor:
+    """The largest |number| of each row; NaN where a row holds that. Several times as fast as a sum
+    in float64, or as a comparison with 0."""
+    return rows.abs().amax(dim=1)
 
 
 def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
     """c, of the rows that moved along themselves alone."""
     if stored in HALF_STEP:
-        first = _decay_of_rounded(blocks, stored, SLACK)
-        return _decay_of_rounded(blocks, stored, _slack(first))
+        bounds = _bounds_of_rounded(blocks, stored)
+        return _common_of(*bounds, _slack(_common_of(*bounds, SLACK)))
     shares, aside = _along_and_aside(blocks)
     known = np.isfinite(aside)
     still = known & (aside <= SPREAD * np.quantile(aside[known], LEAST_STILL))
@@ -184,18 +192,25 @@ def _slack(decay: float) -> float:
     return SLACK + SLACK_OF_DECAY * decay
 
 
-def _decay_of_rounded(blocks: RowPairs, stored: torch.dtype, slack: float) -> float:
-    """c, where rounding hides it in most numbers: each number of a row allows an interval of 1 − c,
-    those of an untouched row have some in common, and the true one lies in that of every such
-    row."""
+def _bounds_of_rounded(
+    blocks: RowPairs, stored: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where rounding hides the decay in most numbers: each number of a row allows an interval of
+    1 − c; the highest beginning and the lowest end of each row's."""
     lows, highs = [], []
     for base, rows in blocks:
         start, now = base.double(), rows.double()
         half = _half_steps(rows.float(), stored).double() / start.abs()
         ratio = now / start
-        lows.append((ratio - half - slack).nan_to_num(nan=-torch.inf).max(dim=1).values)
-        highs.append((ratio + half + slack).nan_to_num(nan=torch.inf).min(dim=1).values)
-    low, high = torch.cat(lows), torch.cat(highs)
+        lows.append((ratio - half).nan_to_num_(nan=-torch.inf).amax(dim=1))
+        highs.append((ratio + half).nan_to_num_(nan=torch.inf).amin(dim=1))
+    return torch.cat(lows), torch.cat(highs)
+
+
+def _common_of(lows: torch.Tensor, highs: torch.Tensor, slack: float) -> float:
+    """c: the intervals of an untouched row have some 1 − c in common, and the true one lies in that
+    of every such row."""
+    low, high = lows - slack, highs + slack
     is_still = (low <= high) & low.isfinite()
     if not bool(is_still.any()):
         return 0.0
