@@ -107,6 +107,11 @@ class Recipe:
         return float(dict(self.params).get("rows", "100%").rstrip("%")) / 100
 
     @property
+    def has_linear_sketch(self) -> bool:
+        """Whether a model has a `LinearSketch` beside its vector."""
+        return self.name == "sketch"
+
+    @property
     def id(self) -> str:
         """`name-xxxxxxxx`: a hash over everything that changes the numbers."""
         return _recipe_id(self)

@@ -33,7 +33,6 @@ from .family import folder_at as folder_at
 from .fingerprint import EQUAL_MATRICES as EQUAL_MATRICES
 from .fingerprint import LinearPool as LinearPool
 from .fingerprint import SketchPool as SketchPool
-from .fingerprint import has_linear_sketch as has_linear_sketch
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote

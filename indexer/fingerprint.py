@@ -268,10 +268,6 @@ RANKS_AT_ONCE = 64
 """Factors whose spectra are held at once: 0.5 MB a side."""
 
 
-def has_linear_sketch(recipe: Recipe) -> bool:
-    return recipe.name == "sketch"
-
-
 @dataclass(slots=True)
 class LinearPool:
     """Adds up one model's matrices in float64."""
@@ -556,7 +552,7 @@ class UpdateCollector:
 
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
-        linear = [recipe for recipe in self.recipes if has_linear_sketch(recipe)]
+        linear = [recipe for recipe in self.recipes if recipe.has_linear_sketch]
         self._linear = LinearPool(linear[0]) if linear else None
 
     def measure(self, update: MatrixUpdate) -> MeasuredUpdate:

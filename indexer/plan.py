@@ -33,7 +33,6 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fingerprint import has_linear_sketch
 from .hub import (
     HubSession,
     ListingMemory,
@@ -144,7 +143,7 @@ def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: in
     for recipe in recipes:
         dims = block_dims(recipe)
         derived += 4 * recipe.dim + (slots * sketch_bytes(dims) if dims else 0)
-        if has_linear_sketch(recipe):
+        if recipe.has_linear_sketch:
             per_model += 4 * (LINEAR_DIM + LINEAR_LAYER_DIM * layers)
     per_model += derived
     return CatalogBytes(models=models, slots=slots, per_model=per_model, derived_per_model=derived)

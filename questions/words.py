@@ -180,13 +180,13 @@ Found = tuple[str, str, "Footprint", str]
 
 def find_footprint(catalog: Catalog, model: Place, spelling: str | None) -> Found:
     """That of a stored model, or of a folder or Hub id, which is read now."""
-    from ..indexer import guess_base, is_model_path
-
     base, name = catalog.find_base(spelling), str(model)
     try:
         row = catalog.model(name, base)
     except (UnknownModel, EmptyCatalog):
-        if not (Path(name).is_dir() or is_model_path(name)):
+        from ..indexer import guess_base, is_model_path
+
+        if not is_model_path(name):
             raise
         base = base or guess_base(catalog, name)
         footprint, kind = _read(catalog, name, base)

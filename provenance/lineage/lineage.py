@@ -10,7 +10,6 @@ import numpy as np
 
 from ...arrays import Float64, Int64
 from ...errors import UnknownRecipe
-from ...indexer import has_linear_sketch
 from ...records import ModelRecord, Recipe
 from ...store import Catalog
 from ..recipes import find_linear_recipe
@@ -71,7 +70,7 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
     again = f"index again with `deltadex index {base} --recipe sketch`"
     if name is not None:
         recipe = catalog.find_recipe(name, base)
-        if not has_linear_sketch(recipe):
+        if not recipe.has_linear_sketch:
             raise UnknownRecipe(f"recipe '{name}' keeps no linear sketches: {again}")
         return recipe
     known = find_linear_recipe(catalog, base)

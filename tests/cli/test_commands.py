@@ -114,6 +114,8 @@ NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
         (("ls",), NUMBERS),
         (("sql", "FROM coverage"), NEVER),
         (("find-similar", "a-0"), NEVER),
+        (("words", "a-0"), NEVER),
+        (("lineage",), NEVER - {"scipy"}),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
