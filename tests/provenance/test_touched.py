@@ -161,12 +161,6 @@ PARENT = footprint(SOME, SOME % 90)
 CHILD = footprint([*SOME, *range(500, 600)], [*(SOME % 90), *([7] * 100)])
 
 
-def test_a_child_that_lacks_its_parents_tokens_is_less_likely():
-    assert log_odds(PARENT, CHILD) == LACKING
-    assert log_odds(footprint([], [], kind="frozen"), PARENT) == LACKING
-    assert log_odds(CHILD, PARENT) > 0
-
-
 def test_a_shorter_type_and_an_adapter_may_lack_tokens():
     lacking = footprint(SOME[:50], SOME[:50] % 90)
 

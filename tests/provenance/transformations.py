@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 
@@ -18,27 +19,9 @@ State = dict[str, torch.Tensor]
 BERT_LAYER, LLAMA_LAYER = "encoder.layer.", "model.layers."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """How a family names its tensors. `gains`: the norm before each group of matrices; `tail`:
-    matrices outside of layers that read the residual stream; `norms` are in a layer."""
-
-    layer: str
-    words: str
-    embeddings: tuple[str, ...]
-    q: str
-    k: str
-    v: str
-    o: str
-    ups: tuple[str, ...]
-    down: str
-    norms: tuple[str, ...]
-    outer_norms: tuple[str, ...]
-    tail: tuple[str, ...]
-    rotary: bool = False
-
-
-BERT = Names(
+# How a family names its tensors. `norms` are in a layer; `tail`: matrices outside of layers that
+# read the residual stream.
+BERT = SimpleNamespace(
     layer=BERT_LAYER,
     words="embeddings.word_embeddings.weight",
     embeddings=("embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"),
@@ -51,8 +34,9 @@ BERT = Names(
     norms=("attention.output.LayerNorm", "output.LayerNorm"),
     outer_norms=("embeddings.LayerNorm",),
     tail=("pooler.dense.weight",),
+    rotary=False,
 )
-LLAMA = Names(
+LLAMA = SimpleNamespace(
     layer=LLAMA_LAYER,
     words="model.embed_tokens.weight",
     embeddings=(),
@@ -77,7 +61,7 @@ class Model:
     config: Mapping[str, object]
 
     @property
-    def names(self) -> Names:
+    def names(self) -> SimpleNamespace:
         return LLAMA if self.config["model_type"] == "llama" else BERT
 
     @property

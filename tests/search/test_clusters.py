@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from families import make_labelled, shuffled
-from sklearn.cluster import HDBSCAN
 from sklearn.metrics import (
     adjusted_rand_score,
     normalized_mutual_info_score,
@@ -16,17 +15,6 @@ from deltadex.search.clusters import (
     measure_agreement,
     name_clusters,
 )
-
-
-def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
-    # test_hierarchy.py has the rest: here no model bridges two clusters
-    family, _ = make_labelled(120, strength=2.0)
-
-    expected = HDBSCAN(min_cluster_size=4, algorithm="brute", copy=True).fit(family.vectors)
-
-    found = find_clusters(family, 4)
-    assert adjusted_rand_score(expected.labels_, found) == 1.0
-    assert np.array_equal(found == NOISE, expected.labels_ == NOISE)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
