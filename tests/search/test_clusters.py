@@ -63,10 +63,10 @@ def record(id, **known):
     return ModelRecord(id=id, base="gpt2", **known)
 
 
-def name(*clusters, words=()):
+def name(*clusters):
     records = {one.id: one for cluster in clusters for one in cluster}
     ids = [[one.id for one in cluster] for cluster in clusters]
-    return name_clusters(ids, records, lambda _: words)
+    return name_clusters(ids, records, lambda _: ())
 
 
 def test_a_dominant_dataset_names_its_cluster():
@@ -87,18 +87,6 @@ def test_without_labels_terms_that_set_it_apart_name_it():
     assert (first.name, second.name) == ("poetry", "python")
     assert first.terms == ("poetry",)
     assert second.authors == (("ann", 3),)
-
-
-def test_what_its_models_answer_to_names_a_cluster_without_labels_alone():
-    words = ("flights", "airline", "fares")
-    unlabelled = [record(f"x{i}/gpt2-poetry-lora") for i in range(3)]
-    labelled = [record(f"y{i}", dataset="atis") for i in range(3)]
-
-    names = [one.name for one in name(unlabelled, labelled, words=words)]
-    (mixed,) = name([record(f"poetry{i}", dataset=f"d{i}") for i in range(5)], words=words)
-
-    assert names == ["flights, airline, fares", "atis"]
-    assert (mixed.name, mixed.words) == ("flights, airline, fares", words)
 
 
 def test_no_two_clusters_have_one_name():
