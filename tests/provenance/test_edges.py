@@ -63,17 +63,6 @@ def test_a_copy_without_a_time_may_be_the_original():
     assert parents_of([model, model])[1][0].probability == 0.5
 
 
-def test_a_rounded_model_is_a_leaf_of_the_exact_one():
-    rng = np.random.default_rng(4)
-    model, error = direction(rng), 0.3 * direction(rng)
-    others = [direction(rng) for _ in range(4)]
-
-    found = parents_of([model + error, model, *others], rounding=[0.09, 0, 0, 0, 0, 0])
-
-    assert (found[0][0].parent, found[0][0].kind) == (1, "quantised")
-    assert found[1][0].parent == BASE
-
-
 def test_a_linear_merge_has_its_parents_and_weights_and_is_none_of_theirs():
     rng = np.random.default_rng(5)
     parents = [direction(rng) for _ in range(6)]
