@@ -105,8 +105,6 @@ REFUSALS = {
     "not JSON": (file_bytes(b"{'a': 1}"), "bad-header"),
     "not UTF-8": (file_bytes(b'{"\xff": 1}'), "bad-header"),
     "not an object": (file_bytes([GOOD]), "bad-header"),
-    "a depth bomb": (file_bytes(b'{"a":' * 100_000), "bad-header"),
-    "a number of many digits": (file_bytes(b'{"a": ' + b"9" * 5000 + b"}"), "bad-header"),
     "a name twice": (
         file_bytes(b'{"a":%(e)s,"a":%(e)s}' % {b"e": json.dumps(GOOD).encode()}, bytes(4)),
         "duplicate-tensor",
