@@ -1,9 +1,8 @@
 """What people do to a model's weights, and decoys of the same config.
 
 Every transformation is a function of a model, its tensors and its config, and gives one as
-transformers would save it. `CASES` has each alone and some combined, with the layers and the
-changes that are true of it; `decoys` have the base's config, and no layer of it. Where a case
-preserves the model's function, it does so exactly up to the rounding of float32.
+transformers would save it. Where one of `CASES` preserves the model's function, it does so exactly
+up to the rounding of float32.
 """
 
 from __future__ import annotations
@@ -275,16 +274,6 @@ def chain(*steps: Callable[[Model], Model]) -> Callable[[Model], Model]:
     return apply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One transformation. `changes`: what is true of it, by words that an answer must have;
-    `order`: the base's layer of each layer, None for all in their places."""
-
-    apply: Callable[[Model], Model]
-    changes: tuple[str, ...] = ()
-    order: tuple[int, ...] | None = None
-
-
 FFN, HEADS, PERMUTED, ROTATED = (
     "FFN neurons permuted",
     "heads permuted",
@@ -294,26 +283,27 @@ FFN, HEADS, PERMUTED, ROTATED = (
 DUPLICATED, DROPPED = (0, 1, 2, 3, 2, 3, 4, 5), (0, 1, 3, 5)
 _ALL = chain(permute_neurons, permute_heads, transform_queries_and_keys, permute_residual)
 
-CASES: Mapping[str, Case] = {
-    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED, "queries and keys")),
-    "residual-signs": Case(
-        apply=partial(permute_residual, signs=True), changes=(PERMUTED, "signs")
+CASES = {
+    "all": (_ALL, (FFN, HEADS, PERMUTED, "queries and keys"), None),
+    "residual-signs": (partial(permute_residual, signs=True), (PERMUTED, "signs"), None),
+    "duplicated+heads+residual": (
+        chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
+        (HEADS, PERMUTED),
+        DUPLICATED,
     ),
-    "duplicated+heads+residual": Case(
-        apply=chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
-        changes=(HEADS, PERMUTED),
-        order=DUPLICATED,
+    "rotated+all": (
+        chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),
+        (FFN, HEADS, ROTATED),
+        None,
     ),
-    "rotated+all": Case(
-        apply=chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),
-        changes=(FFN, HEADS, ROTATED),
-    ),
-    "dropped+rotated": Case(
-        apply=chain(partial(keep_layers, order=DROPPED), rotate_residual),
-        changes=(ROTATED,),
-        order=DROPPED,
+    "dropped+rotated": (
+        chain(partial(keep_layers, order=DROPPED), rotate_residual),
+        (ROTATED,),
+        DROPPED,
     ),
 }
+"""What is done to a model, the words that an answer must have of it, and the base's layer of each
+layer; None for all in their places."""
 
 
 def decoys(base: Model, fresh: Model) -> dict[str, Model]:
