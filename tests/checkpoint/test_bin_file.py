@@ -1,6 +1,7 @@
 import io
 import os
 import pickle
+import time
 import zipfile
 
 import pytest
@@ -33,6 +34,13 @@ def rewrite(path, edit=lambda _, data: data, compression=zipfile.ZIP_STORED):
         for name, data in entries.items():
             if data is not None:
                 new.writestr(name, data)
+
+
+def test_the_time_of_reading_does_not_matter(path, monkeypatch):
+    torch.save({"w": WEIGHT}, path)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+
+    assert torch.equal(opened(path).read("w"), WEIGHT)
 
 
 def test_views_strides_sharing_and_parameters_are_resolved(path):

@@ -254,6 +254,23 @@ def test_children_of_an_alias_are_the_bases(hub, session):
     assert ids == ["org/a", "org/b"]
 
 
+def test_a_remembered_walk_looks_no_name_up_again(hub, session):
+    hub.renamed["base"] = "org/base"
+    grow(hub, mid="base")
+    card = {"datasets": [{}, None, "imdb"]}
+    hub.add("org/early", WEIGHTS, parents=("base", "old/mid"), cardData=card)
+    memory, counts = Memory(), WalkCounts()
+    first = list(list_family("org/base", remember=memory, session=session))
+    hub.behave()
+
+    second = list(list_family("org/base", remember=memory, session=session, counts=counts))
+
+    assert second == first
+    assert [model.card_data for model in second] == [model.card_data for model in first]
+    assert [request.path for request in hub.log] == ["/api/models/org/base"]
+    assert counts.remembered == counts.parents
+
+
 def test_what_is_listed_without_a_token_is_not_taken_for_what_a_token_shows(hub, session):
     grow(hub, a="base")
     memory = Memory()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import deltadex as dx
-from deltadex.errors import ModelError, RequestError, StoreFull
+from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer import run as fan_out
 from deltadex.indexer.family import Member
@@ -308,3 +308,12 @@ def test_a_plan_counts_the_share_and_what_is_in_parts(family, tmp_path):
 
     assert sum(document["to_read"] for document in planned) == 6
     assert after["in_catalog"] == 4
+
+
+def test_a_base_whose_name_is_no_files_is_a_name(tmp_path):
+    (tmp_path / "models").mkdir()
+    with (
+        Catalog.open(tmp_path / "c.duckdb") as catalog,
+        pytest.raises(SourceError, match="no models found"),
+    ):
+        index_family(catalog, IndexOptions(base="x" * 300, source=tmp_path / "models"))

@@ -83,3 +83,11 @@ def test_constant_runs_and_runs_with_nan_are_no_evidence():
         child = [replace(m, values=np.full_like(m.values, value)) for m in BASE]
 
         assert find_layer_map(child, BASE).p == 1.0
+
+
+def test_equal_layers_of_a_base_are_taken_in_turn():
+    twice = [replace(m, layer=m.layer + LAYERS * again) for again in (0, 1) for m in BASE]
+
+    found = find_layer_map(twice, twice)
+
+    assert [base for _, _, base in found.layers] == list(range(2 * LAYERS))

@@ -3,6 +3,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 
 import duckdb
 import numpy as np
@@ -268,23 +269,41 @@ def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path)
 # Pages
 
 
-def test_a_part_of_a_name_is_no_pattern(catalog):
+# Symbolic links in the place of a catalog, or of what is beside it
+
+
+def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(catalog):
     for number in range(12):
-        labels = {"author": f"Åsa-{number % 3}", "dataset": f"set{number % 4}"}
+        labels = {
+            "author": f"Åsa-{number % 3}",
+            "dataset": None if number % 4 == 0 else f"set{number % 4}",
+            "downloads": None if number % 5 == 0 else 100 - number,
+        }
         catalog.record(indexed(f"m{number:02}", seed=number, **labels))
+    all_ids = [f"m{number:02}" for number in range(12)]
+
+    for sort, descending in product(("id", "dataset", "downloads"), (True, False)):
+        rows, total = [], 12
+        for offset in range(0, 15, 5):
+            page = Page(sort=sort, descending=descending, limit=5, offset=offset)
+            some, total = catalog.page_of_models(ModelFilter(base="base"), page)
+            rows += some
+        values = [getattr(row.record, sort) for row in rows]
+        known = [value for value in values if value is not None]
+        assert total == 12
+        assert sorted(row.id for row in rows) == all_ids
+        assert values[len(known) :] == [None] * (12 - len(known))
+        assert known == sorted(known, reverse=descending)
 
     def found(text):
         rows, total = catalog.page_of_models(ModelFilter(contains=text), Page())
         assert total == len(rows)
         return [row.id for row in rows]
 
-    assert found("M0") == [f"m{number:02}" for number in range(10)]
+    assert found("M0") == all_ids[:10]
     assert found("åSA-1") == ["m01", "m04", "m07", "m10"]
     assert found("SET3") == ["m03", "m07", "m11"]
     assert found("%") == found("_") == found("' OR 1=1 --") == []
-
-
-# Symbolic links in the place of a catalog, or of what is beside it
 
 
 @pytest.fixture(scope="module")

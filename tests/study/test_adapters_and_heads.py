@@ -6,7 +6,7 @@ import peft
 import pytest
 import torch
 import transformers
-from tiny_language_model import masked_network, save_masked
+from tiny_language_model import masked_bert, masked_network, save_masked
 from tiny_networks import (
     all_states,
     as_network,
@@ -141,6 +141,16 @@ def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
     with torch.no_grad():  # and the network still runs
         again = network.model(**batch.inputs(network)).last_hidden_state
     assert again.shape[-1] == network.dim
+
+
+def test_a_checkpoint_with_a_head_gives_it(tmp_path):
+    whole = save_masked(tmp_path / "whole")
+    rows = torch.randn(4, 32, generator=torch.Generator().manual_seed(0))
+
+    head = load_head(str(whole), load_network(str(whole)))
+
+    with torch.no_grad():
+        torch.testing.assert_close(head.scores(rows), masked_bert().cls(rows))
 
 
 @pytest.mark.parametrize(

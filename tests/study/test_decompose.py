@@ -71,6 +71,19 @@ def test_terms_sum_to_every_hidden_state_and_the_last_is_what_the_model_gives(na
             assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
 
 
+def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
+    network = tiny_network("gpt2")
+
+    layers, kept = decomposed(network)
+
+    expected = torch.zeros(32)
+    for block, one in zip(network.stacks[0].blocks, layers[1:], strict=False):
+        values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
+        expected = expected + values @ out.weight + out.bias + block.mlp.c_proj.bias
+        found = one.terms[-1][kept]
+        assert relative(found, expected.expand_as(found)) <= 1e-5
+
+
 def closed_form(network, batch):
     """The four terms after the last layer of a BERT, as sums of products over sub-layers.
 

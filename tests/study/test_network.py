@@ -78,6 +78,15 @@ def test_the_last_state_of_gpt2_is_the_raw_stream():
     assert relative(states[-1], expected[-1]) > 0.1
 
 
+def test_an_encoder_decoder_is_read_at_its_encoder():
+    network = tiny_network("t5")
+
+    states = all_states(network, IDS[1:2])
+
+    expected = output_states(network.model.encoder, ids_of(IDS[1]))[:-1]
+    assert relative(states[:-1], expected) <= 1e-5
+
+
 @pytest.mark.parametrize("name", ["bert", "deberta-v2", "gpt2", "bloom", "t5", "albert"])
 def test_padding_and_batches_change_no_state(name):
     network = tiny_network(name)

@@ -126,6 +126,22 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
     assert float((matrix + whole).norm()) < float(best)
 
 
+def test_sums_of_parts_add_up():
+    rng = torch.Generator().manual_seed(0)
+    deltas, inputs = torch.randn(30, 20, generator=rng), torch.randn(30, 50, generator=rng)
+    for kind, columns in ((DenseSum, ()), (StreamedSum, (30,))):
+        whole, first, second = (kind((20, 50), torch.device("cpu"), *columns) for _ in range(3))
+        whole.add(deltas, inputs)
+        first.add(deltas[:11], inputs[:11])
+        second.add(deltas[11:], inputs[11:])
+
+        first.add_sum(second)
+
+        expected, found = _matrix(whole.descent(2.0)), _matrix(first.descent(2.0))
+        assert float((found - expected).norm()) < 1e-4 * float(expected.norm())
+        assert np.isclose(whole.descent(2.0).norm, float(expected.norm()), rtol=1e-4)
+
+
 def test_no_set_of_gradients_is_held():
     """Of a model whose matrices are large beside its activations, streamed."""
     model = tiny_task_model("gpt2", "next", n_embd=512, n_head=4)

@@ -13,6 +13,8 @@ from sketched import (
     sketch_matrix,
 )
 
+from deltadex.search import labelled
+from deltadex.search.family_scores import bounded
 from deltadex.search.labelled import PairSource
 from deltadex.store import sketch_codes, true_cosines
 
@@ -112,6 +114,23 @@ def test_pairs_by_every_way_are_symmetric_and_one_with_themselves(way):
     assert part[0, 0] == pytest.approx(scores[3, 5])
     expected = true_cosines(matrix.cosines(matrix)[0])
     assert source.pairs(rows, rows).cosines == pytest.approx(expected, abs=1e-6)
+
+
+def test_many_models_are_compared_in_parts(monkeypatch):
+    monkeypatch.setattr(labelled, "COMPARED_AT_ONCE", 5)
+    matrix = VectorMatrix(make_vectors(0, 12).astype(np.float32))
+    family, whole = score(matrix)
+    models = family.prepare(matrix, ["full"] * 12, list(range(12)))
+    rows = np.array([7, 2])
+
+    source = PairSource(family, models.take, "normalised", ("vector",))
+    pairs = source.pairs(rows, np.arange(12))
+
+    assert pairs.z == pytest.approx(whole.z[rows])
+    assert pairs.cosines == pytest.approx(whole.cosines[rows])
+    assert source.scores(rows, np.arange(12)) == pytest.approx(
+        np.where(rows[:, None] == np.arange(12), 1.0, bounded(whole.z[rows]))
+    )
 
 
 @pytest.mark.parametrize("dims", [{"update": 64, "output": 128}, {"update": 24, "output": 8}])

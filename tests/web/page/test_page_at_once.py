@@ -22,6 +22,19 @@ def test_no_view_waits_for_the_map(visit, busy):
     assert page.locator("#lineage-body .leaf").count() > 0
 
 
+def test_a_card_is_there_before_the_map_and_gets_its_links_with_it(visit, busy):
+    busy.underway["map"] = {}
+    with served(busy) as address:
+        page = visit(f"{address}?view=models&model=lab1/m000001", ready=False)
+        page.wait_for_selector("#neighbours tbody tr")
+        links = page.evaluate("deltadex.map.links.length")
+        asked = busy.requests["similar"]
+        busy.underway.clear()
+        until(page, "deltadex.map.links.length === 10")
+
+    assert (links, asked, busy.requests["similar"]) == (0, 1, 1)
+
+
 def test_a_job_says_how_far_it_is_and_can_be_stopped_and_begun_again(visit, busy):
     busy.underway["evaluation"] = {"percent": 0, "ahead": 2, "elapsed_s": 7.2}
     with served(busy) as address:
