@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from toy_inputs import write_built, write_catalog, write_texts
+from toy_inputs import write_built, write_texts
 
 import deltadex
 
@@ -59,10 +59,6 @@ def missing(module):
 
 
 FOLDER = "{folder}"
-LARGE_MODELS = (
-    "| model | files | GB of the fine-tune | seconds | processor seconds | seconds per GB "
-    "| seconds for all layers | anonymous MiB |"
-)
 TOYS = {
     "catalog bytes": Toy(
         command=("benchmarks/catalog_bytes.py", "--models", "3", "--first", "1"),
@@ -114,18 +110,13 @@ TOYS = {
             *("benchmarks/large_models.py", "--shape", "tiny", "--threads", "1"),
             *("--parts", "range", "--folder", FOLDER),
         ),
-        published=(LARGE_MODELS,),
+        published=(
+            "| model | files | GB of the fine-tune | seconds | processor seconds | seconds per GB "
+            "| seconds for all layers | anonymous MiB |",
+        ),
         prints=(
             r"fine-tune: 0\.0 MB in \d+ requests for 0\.0 MB of rows, [\d.]+ ×; base: 0\.0 MB in ",
         ),
-    ),
-    "large_models, whole": Toy(
-        command=(
-            *("benchmarks/large_models.py", "--shape", "tiny", "--threads", "1", "--runs", "1"),
-            *("--parts", "full", "experts", "--folder", FOLDER),
-        ),
-        published=(LARGE_MODELS,),
-        prints=(r"\| tiny, 2 layers \| cold \| ", r"\| tiny-moe-stacked, 2 layers \| headers "),
     ),
     "studies/geometry": Toy(
         command=("benchmarks/studies/geometry.py", "--toy", "--threads", "1"),
@@ -144,14 +135,9 @@ TOYS = {
         published=("| step | s | processor s | peak GiB |",),
         prints=(r"\| attach \| [\d.]+ \|",),
     ),
-    "layouts of a made family": Toy(
+    "layouts": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
         prints=(r"pca \(landmarks None\): [\d.]+ s, ", r"auto \(landmarks None\): "),
-    ),
-    "layouts of a catalog": Toy(
-        command=("benchmarks/layouts.py", f"{FOLDER}/c.duckdb", "--layouts", "pca"),
-        prepare=write_catalog,
-        prints=(r"pca of scores: precision \d\.\d+, trustworthiness \d\.\d+",),
     ),
     "load": Toy(
         command=(

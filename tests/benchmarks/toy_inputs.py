@@ -3,8 +3,6 @@
 import json
 import shutil
 
-import numpy as np
-from catalogs import make_catalog, make_indexed
 from factories import WORDS, lora_files, make_bert, make_family, save_tokenizer
 
 ROWS_OF_TEXT = 130
@@ -12,22 +10,6 @@ ROWS_OF_TEXT = 130
 
 SETS = {"films": ("good film", "bad film"), "news": ("rain wind", "the team play")}
 SETTINGS = "run.json"
-
-
-def write_catalog(folder):
-    """`c.duckdb`: 60 models of three datasets and twenty authors, each with a sketch."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(3, 16))
-    models = [
-        make_indexed(
-            f"m{number:02}",
-            centres[number % 3] + 0.5 * rng.normal(size=16),
-            dataset=f"d{number % 3}",
-            author=f"a{number % 20}",
-        )
-        for number in range(60)
-    ]
-    make_catalog(folder / "c.duckdb", *models).close()
 
 
 def write_texts(folder):

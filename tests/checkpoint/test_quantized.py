@@ -57,14 +57,11 @@ def test_a_scheme_is_known_by_its_tensors_in_any_order(scheme):
         ({"quant_method": "fp8"}, None),
         ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, None),
         ({"quant_method": "compressed-tensors", "format": "float-quantized"}, None),
-        ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
         ({"load_in_8bit": True, "load_in_4bit": False}, None),
         ({"quant_method": "hqq"}, "hqq"),
-        ({"bits": 4}, "a quantisation that its config declares"),
         ({"quant_method": ["x"]}, "a quantisation that its config declares"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": False}, None),
-        ({"load_in_4bit": False}, None),
         ("gptq", None),
     ],
 )
@@ -77,15 +74,12 @@ def test_a_config_declares_its_scheme(declared, scheme):
     [
         (["model-Q4_K_M.gguf", "README.md"], "GGUF (Q4_K_M)"),
         (["model.q8_0.gguf"], None),
-        (["model-Q4_K_M.gguf", "model-Q8_0.gguf"], None),
         (["model-Q4_K_M.gguf", "model-Q5_K_M.gguf"], "GGUF"),
         (["model-Q4_0-00001-of-00002.gguf", "mmproj-f16.gguf"], "GGUF"),
         (["model-Q8_0-00001-of-00002.gguf", "model-Q8_0-00002-of-00002.gguf"], None),
-        (["model.gguf"], None),
         (["Q4/model.gguf", "config.json", "training_args.bin"], "GGUF"),
         (["model.gguf", "model.safetensors"], None),
         (["model.gguf", "pytorch_model-00001-of-00002.bin"], None),
-        ([], None),
     ],
 )
 def test_a_folder_of_gguf_alone_is_quantised(files, scheme):

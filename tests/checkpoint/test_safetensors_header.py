@@ -105,8 +105,6 @@ REFUSALS = {
     "not JSON": (file_bytes(b"{'a': 1}"), "bad-header"),
     "not UTF-8": (file_bytes(b'{"\xff": 1}'), "bad-header"),
     "not an object": (file_bytes([GOOD]), "bad-header"),
-    "a depth bomb": (file_bytes(b'{"a":' * 100_000), "bad-header"),
-    "a number of many digits": (file_bytes(b'{"a": ' + b"9" * 5000 + b"}"), "bad-header"),
     "a name twice": (
         file_bytes(b'{"a":%(e)s,"a":%(e)s}' % {b"e": json.dumps(GOOD).encode()}, bytes(4)),
         "duplicate-tensor",
@@ -125,14 +123,9 @@ REFUSALS = {
     "a negative offset": (lone(entry(-4, 0, [4])), "bad-header"),
     "an offset of 2^63": (lone(entry(0, 2**63, [4])), "bad-header"),
     "three offsets": (lone({**GOOD, "data_offsets": [0, 4, 4]}), "bad-offsets"),
-    "offsets in reverse": (lone(entry(4, 0, [4])), "bad-offsets"),
     "too many dimensions": (lone(entry(0, 1, [1] * 65), 1), "bad-offsets"),
     "2^62 squared elements": (lone(entry(0, 0, [2**62, 2**62]), 0), "bad-offsets"),
     "2^64 elements, none in the end": (lone(entry(0, 0, [0, 2**32, 2**32]), 0), "bad-offsets"),
-    "half a byte of F4": (lone(entry(0, 2, [3], "F4"), 2), "bad-offsets"),
-    "overlap": (file_bytes({"a": entry(0, 4), "b": entry(2, 6)}, bytes(6)), "bad-offsets"),
-    "a hole at the start": (lone(entry(2, 4)), "bad-offsets"),
-    "bytes after the last tensor": (lone(GOOD, 5), "bad-offsets"),
     "a tensor of 2^40 bytes": (lone(entry(0, 2**40), 3), "truncated"),
     "a long name with a line break": (
         file_bytes({"\n" * 10_000: entry(0, 4, [5])}, bytes(4)),

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from factories import make_checkpoint, write_weights
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
@@ -38,18 +36,6 @@ def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
 
     assert_same(read_all(open_local(tmp_path)), model.state_dict())
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
-@given(st.permutations(sorted(TENSORS)), st.integers(1, 5), st.sampled_from(["safetensors", "bin"]))
-def test_order_shards_and_form_do_not_change_the_tensors(tmp_path_factory, order, shards, form):
-    folder = tmp_path_factory.mktemp("model")
-    make_checkpoint(folder, TENSORS, order=order, shards=shards, form=form)
-
-    checkpoint = open_local(folder)
-
-    assert_same(read_all(checkpoint), TENSORS)
-    assert_same(dict(checkpoint.stream(order)), TENSORS)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

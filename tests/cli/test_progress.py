@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from deltadex.questions.index import show_report
 from deltadex.questions.terminal.progress import RunProgress
 from deltadex.records import ModelRecord, Refused
 
@@ -57,15 +56,3 @@ def test_bytes_are_shown_as_they_come_and_never_beyond_their_sum(capfd, come, to
     lines = capfd.readouterr().err.splitlines()
     assert lines[-1].startswith(shown)
     assert (" left" in lines[-1]) == (come < total)
-
-
-def test_a_report_never_says_more_bytes_of_fewer():
-    report = {
-        "base": "b", "indexed": 1, "unchanged": 0, "failed": [], "skipped_models": [],
-        "bytes_read": 14 << 20, "bytes_wanted": 12 << 20, "base_bytes_read": 1 << 20,
-        "seconds": 1.0,
-    }  # fmt: skip
-
-    said = next(show_report(report))
-
-    assert "· 13.0 MiB read, and 1.0 MiB of the base in 1.0 s" in said

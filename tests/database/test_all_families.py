@@ -84,13 +84,6 @@ def test_every_family_that_can_be_asked_answers_as_it_does_alone(folder, joint, 
         assert (alone["left_out"], alone["families"][0]["seconds"] > 0) == ([], True)
 
 
-def test_models_without_a_probability_come_last(joint):
-    has_one = [row["probability"] is not None for row in joint["neighbours"]]
-
-    assert has_one == [True] * 12 + [False] * 4
-    assert [row["rank"] for row in joint["neighbours"]] == list(range(1, 17))
-
-
 @pytest.mark.slow
 def test_a_name_keeps_the_data_set_of_every_family_and_each_answers_to_it(folder, db):
     from_file = db.data.find_models(folder / "reviews.csv", 20, keep="acme")

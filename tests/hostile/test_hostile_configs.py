@@ -4,7 +4,6 @@ import json
 import sys
 
 import pytest
-import torch
 from bounds import (
     amounts,
     code_of,
@@ -14,14 +13,12 @@ from bounds import (
     within,
     write,
 )
-from factories import write_weights
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter_config import read_config
 from deltadex.indexer.architecture import read_attention_config
-from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, quantization
+from deltadex.indexer.checkpoint import ModelFolder, quantization
 from deltadex.indexer.family import Wanted, read_member, refuse_strangers
 
 LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "base_model_name_or_path": "gpt2"}
@@ -104,13 +101,3 @@ def test_code_that_a_config_names_is_never_imported(tmp_path, monkeypatch):
 
     assert not mark.exists()
     assert not any("owned" in name for name in sys.modules)
-
-
-def test_a_product_that_squares_what_is_stored_is_refused(tmp_path):
-    module = "base_model.model.h.0.attn.c_attn"
-    sides = {f"{module}.lokr_w{n}": torch.ones(400, 400) for n in (1, 2)}
-    write_weights(tmp_path / "adapter_model.safetensors", sides)
-    checkpoint = open_adapter_weights(tmp_path)
-
-    assert code_of(lambda: read_adapter(checkpoint, {"peft_type": "LOKR"})) == "shape-mismatch"
-    checkpoint.close()

@@ -5,13 +5,11 @@ from hub_standin import Fault
 
 import deltadex as dx
 from deltadex.indexer.family import (
-    MAX_CARD_BYTES,
     find_member,
     member_of,
-    needs_card,
     with_card_label,
 )
-from deltadex.indexer.hub import HubModel, describe, run_session
+from deltadex.indexer.hub import describe, run_session
 
 SENTENCE = (
     b"---\nlicense: mit\n---\n# x\n\nThis model is a fine-tuned version of "
@@ -51,23 +49,6 @@ def test_the_hub_gives_the_label_that_the_same_files_give_locally(family, full, 
     assert cards(family) == 1
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"tags": ["dataset:sst2"]},
-        {"disabled": True},
-        {"siblings": [{"rfilename": "model.safetensors"}]},
-    ],
-    ids=["tag", "refused", "no card"],
-)
-def test_no_card_is_wanted_where_it_can_say_nothing_more(fields):
-    files = [{"rfilename": "README.md"}, {"rfilename": "model.safetensors"}]
-    bare = {"id": "org/x", "siblings": files}
-
-    assert needs_card(member_of(HubModel.from_json(bare), "base", claims=()))
-    assert not needs_card(member_of(HubModel.from_json(bare | fields), "base", claims=()))
-
-
 @pytest.mark.parametrize("name", ["org/bert-imdb", "org/run-7"])
 def test_the_front_matter_of_a_card_counts_where_the_hub_states_none_of_it(family, name):
     card = b"---\ndatasets: [acme/reviews]\n---\n# x\n"
@@ -95,21 +76,6 @@ def test_a_card_that_cannot_be_fetched_costs_only_its_label(family, full, fault,
     assert (report["indexed"], report["failed"]) == (1, [])
     assert (row["dataset"], row["label_source"]) == (None, None)
     assert cards(family) == requests
-
-
-@pytest.mark.parametrize(
-    "card",
-    [b"---\n" + b"[" * 10_000 + b"\xff", b"x" * (MAX_CARD_BYTES + 1)],
-    ids=["broken front matter", "too large"],
-)
-def test_a_card_that_says_nothing_leaves_the_model_unlabelled(family, full, card):
-    full.files["README.md"] = card
-
-    with dx.open() as db:
-        report = db.add("org/full", base="org/base").to_json()
-        label = db.models()[0]["label_source"]
-
-    assert (report["indexed"], label) == (1, None)
 
 
 def test_labels_of_a_user_save_the_request(family, full, tmp_path):

@@ -4,12 +4,11 @@ import gzip
 import hashlib
 import random
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 from hub_standin import Fault
 
-from deltadex.errors import REASONS, ModelError
+from deltadex.errors import ModelError
 from deltadex.indexer.hub import describe, read_small_file
 from deltadex.indexer.hub.files import MAX_SMALL_FILE, SLACK, RemoteBytes, locate
 
@@ -49,16 +48,6 @@ def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(hub, sour
     assert {r.headers["accept-encoding"] for r in hub.requests("cdn")} == {"identity"}
 
 
-def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(hub, session, source):
-    session.patience = replace(session.patience, tries=1)
-    hub.faults.append(Fault(path="/store/", kind="shorter", nth=0))
-
-    with pytest.raises(ModelError, match=r"^hub-bad-answer: .*answers end at byte") as caught:
-        source.read(10_000, 20_000)
-
-    assert REASONS[caught.value.code].transient
-
-
 def test_a_body_cut_many_times_goes_on_where_it_stopped_as_long_as_it_grows(hub, source):
     hub.faults.append(Fault(path="/store/", kind="truncate", nth=0, after=20_000))
 
@@ -66,15 +55,6 @@ def test_a_body_cut_many_times_goes_on_where_it_stopped_as_long_as_it_grows(hub,
     requested = [r.headers["range"] for r in hub.requests("cdn")]
     assert requested == [f"bytes={n}-299999" for n in range(0, 300_000, 20_000)]
     assert source.bytes_fetched == 300_000
-
-
-def test_an_expired_address_is_requested_once_more(hub, source):
-    hub.signature_uses = 2
-
-    parts = [bytes(source.read(i, i + 50_000)) for i in range(0, 300_000, 50_000)]
-
-    assert b"".join(parts) == CONTENT
-    assert len(hub.requests("hub", "HEAD")) == 3
 
 
 @pytest.mark.parametrize(

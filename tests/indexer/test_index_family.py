@@ -8,12 +8,11 @@ import torch
 from factories import finetune, make_bert, make_checkpoint
 from safetensors.torch import load_file, save_file
 
-from deltadex.errors import BaseError, RequestError
-from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
-from deltadex.indexer.base import resolve_base
+from deltadex.errors import BaseError
+from deltadex.indexer import IndexOptions, index_family, run
 from deltadex.indexer.fingerprint import family_layout, mean_factors_recipe
 from deltadex.indexer.run import fingerprint_member
-from deltadex.records import ModelRecord, Refused, Slot
+from deltadex.records import Slot
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 
@@ -274,35 +273,6 @@ def test_a_refused_model_is_read_again_if_that_is_asked_for(family, catalog, mon
 
     assert sorted(read) == ["a-0", "a-0", "a-1", "b-0", "b-1"]
     assert [_codes(report) for report in reports] == [{"a-0": "non-finite"}] * 3
-
-
-@pytest.mark.parametrize(
-    ("spelling", "name"),
-    [("example/bert", "example/bert"), ("example/BERT", "example/bert"), ("example/gpt", None)],
-)
-def test_a_base_has_the_name_that_the_catalog_knows_it_by(catalog, spelling, name):
-    for known in ("example/other", "example/bert"):
-        model = ModelRecord(id=f"of {known}", base=known)
-        catalog.record(Refused(model=model, code="truncated", reason="short"))
-
-    base = resolve_base(catalog, spelling)
-
-    assert base.name == (name or spelling)
-    assert base.folder is None
-    assert spelling in base.aliases
-
-
-def test_a_fresh_query_is_scored_as_the_stored_model_would_be(family, catalog):
-    index_family(catalog, _options(family))
-    base = catalog.bases()[0]
-
-    fresh = fingerprint_query(
-        catalog, str(family / "models" / "a-0"), base, catalog.find_recipe(None)
-    )
-
-    assert np.array_equal(fresh.fingerprints[0].vector, _vector(catalog, "a-0"))
-    with pytest.raises(RequestError, match="not-found"):
-        fingerprint_query(catalog, "./nothing", base, catalog.find_recipe(None))
 
 
 def test_both_recipes_from_one_reading(family, catalog):

@@ -5,23 +5,16 @@ import json
 import pytest
 from click.testing import CliRunner
 from factories import make_family
-from hypothesis import given
-from hypothesis import strategies as st
 
 import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.indexer.hub import RateLimit
 from deltadex.indexer.plan import (
-    LIMITS,
-    PROCESSOR_NS,
     SLOT_S,
     START_S,
     catalog_bytes,
-    minutes,
     parse_bandwidth,
-    stated_limits,
 )
 
 
@@ -52,15 +45,6 @@ def test_a_plan_of_a_folder_is_what_the_run_does(family):
     assert again["models"] == {
         "listed": 4, "excluded": 0, "in_catalog": 3, "refused": 1, "to_read": 0,
     }  # fmt: skip
-
-
-def test_a_budget_over_a_folder_wants_less_than_the_files(family):
-    with dx.open() as db:
-        plan = db.plan(family / "base", family / "models", budget="10%").to_json()
-        report = db.index(family / "base", family / "models", budget="10%").to_json()
-
-    assert plan["bytes"]["to_read"] == report["bytes_wanted"] < report["bytes_total"]
-    assert plan["bytes"]["to_read"] == pytest.approx(report["bytes_read"], rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -110,42 +94,6 @@ def test_a_bandwidth_is_bits_or_bytes_a_second(text, bits):
 def test_what_is_no_bandwidth_is_refused(text):
     with pytest.raises(RequestError, match="expected a rate"):
         parse_bandwidth(text)
-
-
-@given(st.integers(0, 10**6), st.integers(0, 10**6))
-def test_requests_wait_for_the_slower_of_the_two_budgets(api, resolve):
-    requests = {"api": api, "resolve": resolve}
-    by_account = [minutes(requests, LIMITS[name]) for name in ("anonymous", "free", "pro")]
-
-    assert by_account == sorted(by_account, reverse=True)
-    assert minutes(requests, LIMITS["free"]) == pytest.approx(
-        5 * max(0, api / 1_000 - 1, resolve / 5_000 - 1)
-    )
-
-
-def test_limits_of_the_hub_come_before_those_of_the_account():
-    stated = {"api": RateLimit(7, 60)}
-
-    assert stated_limits({}, has_token=False) == ("anonymous", LIMITS["anonymous"])
-    assert stated_limits({}, has_token=True)[0] == "free"
-    assert stated_limits(stated, has_token=True) == (
-        "stated by the Hub",
-        {"api": RateLimit(7, 60), "resolve": LIMITS["free"]["resolve"]},
-    )
-
-
-@pytest.mark.parametrize(
-    ("models", "slots", "parameters", "measured_s"),
-    [(1, 12, 24_576, 3.99), (40, 12, 24_576, 5.89), (6, 36, 10_616_832, 5.24)],
-)
-def test_planned_seconds_are_within_a_factor_of_two_of_the_processor_time_that_was_measured(
-    models, slots, parameters, measured_s
-):
-    """The measurements of docs/plan.md: `index` of whole folders as a process of its own."""
-    arithmetic = 1e-9 * PROCESSOR_NS * parameters * models
-    planned = START_S + SLOT_S * slots * models + arithmetic
-
-    assert measured_s / 2 < planned < 2 * measured_s
 
 
 def test_the_catalogs_size_is_that_of_real_files(tmp_path):

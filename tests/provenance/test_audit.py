@@ -7,14 +7,11 @@ import pytest
 import torch
 from catalogs import AXES, make_indexed
 from factories import make_bert, make_checkpoint, random_update
-from hypothesis import given
-from hypothesis import strategies as st
 
 import deltadex as dx
 from deltadex.errors import UnknownModel
 from deltadex.indexer import resolve_base
 from deltadex.provenance import find_direction_edit
-from deltadex.provenance.audit.audit import OUTLIER_Z, length_z
 from deltadex.store import Catalog
 
 LAYERS, WIDTH = 4, 64
@@ -366,12 +363,3 @@ def test_an_update_below_rounding_is_not_said_to_equal_the_base(edits):
     assert 4.0 <= float(re.search(r"([\d.]+)% of the entries", said)[1]) <= 6.0
     assert ("rounded", "duplicate") not in found
     assert failed["rounded"]["reason"] == said
-
-
-@given(st.lists(st.floats(-1, 1), min_size=4, max_size=40), st.sampled_from([-1, 1]))
-def test_one_length_stands_out_and_a_group_does_not(lengths, sign):
-    far = sign * 30.0
-
-    assert abs(length_z(np.array([*lengths, far]))[-1]) >= OUTLIER_Z
-    group = np.array([*lengths, *[far] * (2 + len(lengths) // 8)])
-    assert not length_z(group)[len(lengths) :].any()

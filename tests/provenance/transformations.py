@@ -1,9 +1,8 @@
 """What people do to a model's weights, and decoys of the same config.
 
 Every transformation is a function of a model, its tensors and its config, and gives one as
-transformers would save it. `CASES` has each alone and some combined, with the layers and the
-changes that are true of it; `decoys` have the base's config, and no layer of it. Where a case
-preserves the model's function, it does so exactly up to the rounding of float32.
+transformers would save it. Where one of `CASES` preserves the model's function, it does so exactly
+up to the rounding of float32.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 
@@ -18,27 +18,9 @@ State = dict[str, torch.Tensor]
 BERT_LAYER, LLAMA_LAYER = "encoder.layer.", "model.layers."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """How a family names its tensors. `gains`: the norm before each group of matrices; `tail`:
-    matrices outside of layers that read the residual stream; `norms` are in a layer."""
-
-    layer: str
-    words: str
-    embeddings: tuple[str, ...]
-    q: str
-    k: str
-    v: str
-    o: str
-    ups: tuple[str, ...]
-    down: str
-    norms: tuple[str, ...]
-    outer_norms: tuple[str, ...]
-    tail: tuple[str, ...]
-    rotary: bool = False
-
-
-BERT = Names(
+# How a family names its tensors. `norms` are in a layer; `tail`: matrices outside of layers that
+# read the residual stream.
+BERT = SimpleNamespace(
     layer=BERT_LAYER,
     words="embeddings.word_embeddings.weight",
     embeddings=("embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"),
@@ -51,8 +33,9 @@ BERT = Names(
     norms=("attention.output.LayerNorm", "output.LayerNorm"),
     outer_norms=("embeddings.LayerNorm",),
     tail=("pooler.dense.weight",),
+    rotary=False,
 )
-LLAMA = Names(
+LLAMA = SimpleNamespace(
     layer=LLAMA_LAYER,
     words="model.embed_tokens.weight",
     embeddings=(),
@@ -77,7 +60,7 @@ class Model:
     config: Mapping[str, object]
 
     @property
-    def names(self) -> Names:
+    def names(self) -> SimpleNamespace:
         return LLAMA if self.config["model_type"] == "llama" else BERT
 
     @property
@@ -291,16 +274,6 @@ def chain(*steps: Callable[[Model], Model]) -> Callable[[Model], Model]:
     return apply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One transformation. `changes`: what is true of it, by words that an answer must have;
-    `order`: the base's layer of each layer, None for all in their places."""
-
-    apply: Callable[[Model], Model]
-    changes: tuple[str, ...] = ()
-    order: tuple[int, ...] | None = None
-
-
 FFN, HEADS, PERMUTED, ROTATED = (
     "FFN neurons permuted",
     "heads permuted",
@@ -310,26 +283,27 @@ FFN, HEADS, PERMUTED, ROTATED = (
 DUPLICATED, DROPPED = (0, 1, 2, 3, 2, 3, 4, 5), (0, 1, 3, 5)
 _ALL = chain(permute_neurons, permute_heads, transform_queries_and_keys, permute_residual)
 
-CASES: Mapping[str, Case] = {
-    "all": Case(apply=_ALL, changes=(FFN, HEADS, PERMUTED, "queries and keys")),
-    "residual-signs": Case(
-        apply=partial(permute_residual, signs=True), changes=(PERMUTED, "signs")
+CASES = {
+    "all": (_ALL, (FFN, HEADS, PERMUTED, "queries and keys"), None),
+    "residual-signs": (partial(permute_residual, signs=True), (PERMUTED, "signs"), None),
+    "duplicated+heads+residual": (
+        chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
+        (HEADS, PERMUTED),
+        DUPLICATED,
     ),
-    "duplicated+heads+residual": Case(
-        apply=chain(partial(keep_layers, order=DUPLICATED), permute_heads, permute_residual),
-        changes=(HEADS, PERMUTED),
-        order=DUPLICATED,
+    "rotated+all": (
+        chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),
+        (FFN, HEADS, ROTATED),
+        None,
     ),
-    "rotated+all": Case(
-        apply=chain(permute_neurons, permute_heads, transform_queries_and_keys, rotate_residual),
-        changes=(FFN, HEADS, ROTATED),
-    ),
-    "dropped+rotated": Case(
-        apply=chain(partial(keep_layers, order=DROPPED), rotate_residual),
-        changes=(ROTATED,),
-        order=DROPPED,
+    "dropped+rotated": (
+        chain(partial(keep_layers, order=DROPPED), rotate_residual),
+        (ROTATED,),
+        DROPPED,
     ),
 }
+"""What is done to a model, the words that an answer must have of it, and the base's layer of each
+layer; None for all in their places."""
 
 
 def decoys(base: Model, fresh: Model) -> dict[str, Model]:

@@ -61,18 +61,6 @@ def test_equal_models_stand_on_one_spot(method, n):
     assert made.method == "pca"
 
 
-@BY_METHOD
-@pytest.mark.parametrize("size", [8, 50])
-@pytest.mark.usefixtures("few_pairs")
-def test_clusters_stay_together(method, size):
-    coordinates = placed(make_clusters(size=size), method).coordinates
-
-    distances = np.linalg.norm(coordinates[:, None] - coordinates[None], axis=2)
-    np.fill_diagonal(distances, np.inf)
-    own = np.arange(3 * size) // size
-    assert (own[distances.argmin(axis=1)] == own).all()
-
-
 @given(st.permutations(range(12)), st.sampled_from(["pca", "tsne"]))
 @settings(max_examples=20, deadline=None)
 def test_any_order_gives_the_same_map(order, method):

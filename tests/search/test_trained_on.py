@@ -135,7 +135,6 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
         assert len(listed) == DIM
 
 
-RISING = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(lambda p: sorted(p, reverse=True))
 LABELS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12)
 FALLING_Z = st.lists(st.floats(-3, 30), min_size=1, max_size=12).map(
     lambda z: sorted(z, reverse=True)
@@ -146,16 +145,6 @@ def test_a_label_that_the_nearer_models_do_not_share_lowers_its_probability():
     known = with_labels(np.full(5, 0.99), ["a", "a", "b", None, "a"])
 
     assert known.tolist() == [0.99, 0.99, 1 / 3, 0.99, 3 / 4]
-
-
-@given(RISING, LABELS)
-def test_labels_only_lower_probabilities_and_never_the_first(known, labels):
-    lowered = with_labels(np.array(known), labels[: len(known)])
-
-    assert (lowered <= known).all()
-    assert (lowered >= 0).all()
-    assert lowered[0] == known[0]
-    assert with_labels(np.array(known), [None] * len(known)).tolist() == known
 
 
 @given(FALLING_Z, LABELS, st.sampled_from(sorted(COEFFICIENTS)), st.integers(12, 5000))

@@ -269,6 +269,9 @@ def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path)
 # Pages
 
 
+# Symbolic links in the place of a catalog, or of what is beside it
+
+
 def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(catalog):
     for number in range(12):
         labels = {
@@ -301,9 +304,6 @@ def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(ca
     assert found("åSA-1") == ["m01", "m04", "m07", "m10"]
     assert found("SET3") == ["m03", "m07", "m11"]
     assert found("%") == found("_") == found("' OR 1=1 --") == []
-
-
-# Symbolic links in the place of a catalog, or of what is beside it
 
 
 @pytest.fixture(scope="module")

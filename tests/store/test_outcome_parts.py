@@ -14,11 +14,9 @@ from pyarrow import parquet
 from deltadex.errors import StoreDamaged, StoreError
 from deltadex.records import Recipe
 from deltadex.store import (
-    Catalog,
     Part,
     PartFolder,
     commit_part,
-    content_sha256,
     merge_catalogs,
 )
 from deltadex.store.exchange import listed_file, manifest_bytes
@@ -55,30 +53,6 @@ def test_a_part_is_read_as_it_was_written(folder):
     assert np.array_equal(read.outcomes[0].linear.pooled, models[0].linear.pooled)
     assert read.outcomes[0].linear.layers.keys() == models[0].linear.layers.keys()
     assert read.outcomes[1].linear is None
-
-
-def test_a_catalog_of_parts_says_the_same_as_one_that_recorded_each_model(
-    catalog, tmp_path, folder
-):
-    models = [indexed(f"m{n}", seed=n, content_sha256=str(n % 3)) for n in range(9)]
-    models += [refused("bad"), indexed("plain", seed=3, recipe=OTHER, sketched=False)]
-    with Catalog.open(tmp_path / "one.duckdb") as one_by_one:
-        for outcome in models:
-            one_by_one.record(outcome)
-        one_by_one.settle_copies("base")
-        expected = content_sha256(one_by_one)
-    for start in range(0, len(models), 4):
-        folder.write(part(*models[start : start + 4], lease=str(start), recipes=(RECIPE, OTHER)))
-
-    merge_catalogs(catalog, [folder.url])
-
-    assert content_sha256(catalog) == expected
-    assert merge_catalogs(catalog, [folder.url]).to_json()["unchanged"] == len(models)
-    with Catalog.open(tmp_path / "again.duckdb") as in_another_order:
-        for path in [*folder.paths()[::-1], folder.paths()[1]]:
-            commit_part(in_another_order, folder.read(path), in_another_order.known("base"))
-        in_another_order.settle_copies("base")
-        assert content_sha256(in_another_order) == expected
 
 
 @pytest.mark.parametrize(

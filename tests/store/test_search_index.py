@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.store.derived.index import UNSAVED_SHARE, SearchIndex, load_index
+from deltadex.store.derived.index import SearchIndex
 
 DIM = 4
 
@@ -73,34 +73,3 @@ def test_an_index_that_is_caught_up_holds_what_a_new_one_does(tmp_path_factory, 
         assert np.array_equal(last.keys, family.keys)
         assert np.array_equal(last.vectors(family.keys), family.fetch(family.keys)[1])
         assert last.vectors(np.array([family.last_key + 1])) is None
-
-
-def test_a_file_is_written_again_once_enough_has_changed(tmp_path):
-    path, family = tmp_path / "a", _Family(300)
-    few = int(300 * UNSAVED_SHARE) - 1
-    index = family.index(path)
-    assert load_index(path, DIM)[1].tolist() == index.keys.tolist()
-    before = family.keys
-
-    family.add(few)
-    index = family.index(path, index)
-    assert (index.saved, load_index(path, DIM)[1].tolist()) == (300, before.tolist())
-    assert family.index(path).keys.tolist() == family.keys.tolist()
-
-    family.remove(few + 1)  # what was added and what was removed do not cancel
-    index = family.index(path, index)
-    assert load_index(path, DIM)[1].tolist() == index.keys.tolist() == family.keys.tolist()
-    assert index.saved == 299
-
-
-def test_several_queries_at_once_have_what_each_has_alone(tmp_path):
-    family = _Family(300)
-    index = family.index(tmp_path / "i")
-    queries = np.random.default_rng(1).normal(size=(5, DIM)).astype(np.float32)
-    queries[3] = [1, 0, 0, 0]  # a third of the family is equally near: more than are fetched
-
-    found = index.nearest_each(queries, 10)
-
-    assert [keys.tolist() for keys in map(np.sort, found)] == [
-        np.sort(index.nearest(query, 10)).tolist() for query in queries
-    ]

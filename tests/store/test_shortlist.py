@@ -57,26 +57,3 @@ def test_a_large_family_is_answered_from_a_shortlist_that_is_trained_as_it_grows
 
         assert min(_agree(view, row) for row in range(0, len(view), 9)) == 1.0
         assert view.index.keys.tolist() == view.keys.tolist()
-
-
-def _made(vectors):
-    """The empty index of a family of 60,000 of which each has one of these vectors."""
-
-    def fetch(keys):
-        return keys, vectors[keys % len(vectors)]
-
-    return index.make_index(vectors.shape[1], np.arange(60_000), fetch)
-
-
-def test_what_all_vectors_share_does_not_gather_them_in_one_list():
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(400, 64)) / 8
-    vectors = 3.0 + centres[np.arange(8000) % 400] + rng.normal(size=(8000, 64)) / 30
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    made = _made(vectors)
-
-    index.add(made, np.arange(8000), vectors)
-
-    lists = faiss.extract_index_ivf(made).invlists
-    sizes = [lists.list_size(one) for one in range(lists.nlist)]
-    assert max(sizes) < 8000 / 40

@@ -62,12 +62,6 @@ OF_STACK = ("importance", "importance_sd", "norm_ratio")
 OF_PAIR = ("term_shift", "term_shift_share", "total_shift", "local_shift", "local_embedding")
 
 
-@pytest.mark.parametrize(("name", "absent"), [("t5", ("bias",)), ("bart", ())])
-def test_terms_that_nothing_makes_are_absent(name, absent):
-    for stack in components_study(tiny_network(name), TEXTS).stacks:
-        assert stack.absent == absent
-
-
 def test_batches_and_the_order_of_texts_change_nothing():
     name = "t5"
     network, base = tuned(name), tiny_network(name)

@@ -129,10 +129,8 @@ COMPONENTS = {
 @pytest.mark.parametrize(
     ("measure", "chosen", "value"),
     [
-        ("geometry.anisotropy.centred", {}, 15.5),
         ("geometry.anisotropy.centred", {"group": "fra", "layer": 0}, 20),
         ("geometry.centred", {"last": True}, 16),
-        ("geometry.groups.layers.intrinsic_dimension.mle.dimension", {"layer": 1}, 31),
         ("geometry.mle.dimension", {}, 30.5),
         ("geometry.tokens", {"group": "none"}, None),
         # of matrices by layer and term
@@ -157,8 +155,6 @@ def test_unknown_and_ambiguous_measures_list_what_there_is():
 
     with pytest.raises(RequestError, match=r"several measures: .*facco\.dimension, .*mle\.dim"):
         find_measure("geometry.dimension", names)
-    with pytest.raises(RequestError, match=r"no measure 'geometry\.anisotrpy\.centred' is stored"):
-        find_measure("geometry.anisotrpy.centred", names)
     with pytest.raises(RequestError, match=r"there are: geometry\.anisotropy\.centred, "):
         find_measure("geometry.anisotropy", names)
 

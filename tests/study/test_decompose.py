@@ -135,17 +135,6 @@ def test_the_terms_of_bert_are_those_of_the_closed_form():
         assert relative(found[kept], term[kept]) <= 1e-5
 
 
-def test_a_decoder_that_reads_an_encoder_has_a_source_term():
-    network = tiny_network("bart")
-
-    layers, kept = decomposed(network, place=1)
-
-    assert network.stacks[0].terms == ("input", "attention", "feed_forward", "bias")
-    assert network.stacks[1].terms == ("input", "attention", "source", "feed_forward", "bias")
-    assert all(float(one.terms[2][kept].norm()) > 0 for one in layers[1:])
-    assert not layers[0].terms[2].any()
-
-
 def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_modules_are_refused():
     option = "apply_residual_connection_post_layernorm"
     with pytest.raises(StudyError, match=f"'bloom' with {option}=.* is not supported"):

@@ -119,17 +119,11 @@ def test_the_p_value_is_the_share_of_permutations_that_follow_a_law_as_well(rank
         ([12, 11, 9, 8, 6, 5], "linear"),
         ([12, 13, 10, 8, 7, 5], "depends on depth, no law"),
         ([2, 2, 2, 2, 2, 1], "constant"),
-        ([5, 4, 5, 4, 4, 5], "constant"),
-        ([8] * 11 + [7], "constant"),
         ([7, 12, 5, 11, 6, 9], "no pattern"),
-        ([20, 21, 19, 20, 18, 22], "constant"),
         ([9, 9, 9, 9, 9, 3], "no pattern"),
         ([8] * 6 + [20] * 6, "step at layer 6"),
-        ([20] * 6 + [4] * 6, "step at layer 6"),
         ([3, 3, 3, 9, 9, 9], "step at layer 3"),
-        ([20, 21, 19, 4, 5, 3], "step at layer 3"),
         ([12, 14, 13, 16, 20, 23, 22, 25, 21, 18, 19, 15], "depends on depth, no law"),
-        ([10, 11, 13, 12, 15, 19, 22, 21, 24, 23, 20, 22], "depends on depth, no law"),
     ],
 )
 def test_short_curves_have_the_law_that_a_reader_sees(ranks, verdict):

@@ -1,7 +1,5 @@
 """Power laws of eigenvalues against SciPy's, the powerlaw package's and planted ones."""
 
-import json
-
 import numpy as np
 import powerlaw
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from deltadex.errors import StudyError
 from deltadex.questions.terminal.sections import show_answer
 from deltadex.records import Slot, SlotSpectrum
-from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
+from deltadex.study.spectrum import fit_power_law, spectrum_study
 from deltadex.study.spectrum.picture import draw_spectra
 from deltadex.study.spectrum.spectrum import SpectrumTable
 from deltadex.study.spectrum.spectrum_study import bulk_edge
@@ -150,21 +148,6 @@ def test_eigenvalues_that_rounding_can_make_are_left_out():
     assert 0.01 < floor < 50.0
     assert (matrix.n_eigenvalues, matrix.n_rounding) == (100, 90)
     assert matrix.power_law.n_tail <= 100
-
-
-def test_updates_and_weights_stand_side_by_side_and_come_back_from_json():
-    big, small = spectrum(pareto(80, 2.0)), spectrum([1.0, 2.0], layer=3, role="up")
-
-    report = spectrum_study("m", {"weights": [small, big], "update": [big]}, draws=5)
-
-    assert [(m.subject, m.role, m.layer) for m in report.matrices] == [
-        ("update", "q", 0),
-        ("weights", "q", 0),
-        ("weights", "up", 3),
-    ]
-    assert report.depths == {"encoder": 4}
-    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert SpectrumReport.from_json(document) == report
 
 
 def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale():

@@ -9,7 +9,7 @@ from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_t
 from deltadex.data.examples import Example
 from deltadex.data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
 from deltadex.data.losses import choose_loss
-from deltadex.errors import RequestError, StudyError
+from deltadex.errors import RequestError
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.store import SketchMatrix
@@ -140,10 +140,3 @@ def test_a_checkpoints_head_is_found(tmp_path, name, head, labelled, expected):
     assert (model.head, model.missing_head) == expected
     assert not any(parameter.requires_grad for parameter in model.whole.parameters())
     assert model.has_pooler == (name == "bert" and head is None)
-
-
-def test_a_base_without_a_tokenizer_is_refused(tmp_path):
-    save_folder(tmp_path, tiny_task_model("llama", "next").whole)
-
-    with pytest.raises(StudyError, match="has no tokenizer"):
-        load_task_model(str(tmp_path))

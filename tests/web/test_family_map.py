@@ -39,22 +39,15 @@ class Page(HTMLParser):
             self.title += data
 
 
-def make_document(n=3, *, dataset="sst2", author="someone", kind="full", **changes):
-    """A map of n models; names are a column, or one for all."""
+def make_document(model="m0", x=0.0, *, name="sst2"):
+    """A map of one model, whose data set, author and kind have one name."""
     document = {
         "base": None, "layout": "pca", "explained": None,
-        "models": [f"m{i}" for i in range(n)],
-        "x": [i * 0.5 for i in range(n)], "y": [-1.0 * i for i in range(n)],
-        "downloads": [None] * n,
-    } | changes  # fmt: skip
-    for name, value in (("dataset", dataset), ("author", author), ("kind", kind)):
-        column = value if isinstance(value, list) else [value] * n
-        document[name], document[f"{name}s"] = encode_names(column)
+        "models": [model], "x": [x], "y": [0.0], "downloads": [None],
+    }  # fmt: skip
+    for column in ("dataset", "author", "kind"):
+        document[column], document[f"{column}s"] = encode_names([name])
     return document
-
-
-def near(model, *, z=1.0, verdict="perhaps"):
-    return MapNeighbour(model, z, probability=0.75, fdr=0.25, cosine=0.5, verdict=verdict)
 
 
 def written(tmp_path, document, **options):
@@ -68,46 +61,17 @@ def payload(text):
     return json.loads(data)
 
 
-def test_every_model_is_in_the_page_as_data(tmp_path):
-    document = make_document(
-        2, models=["a/x", "b/y"], x=[0.25, -1.0], y=[1.0, 2.0], downloads=[7, None],
-        dataset=["sst2", None], author=[None, "b"], kind=["full", "adapter"],
-    )  # fmt: skip
-    neighbours = Neighbourhoods(
-        [
-            [near("b/y", z=6.98765, verdict="perhaps"), near("gone")],
-            [near("a/x", verdict="no model stands out")],
-        ],
-        {"source": "the null alone"},
-    )
-
-    data = payload(written(tmp_path, document, neighbours=neighbours))
-
-    shown = data["map"]
-    assert shown == document
-    assert (shown["models"], shown["x"], shown["y"]) == (["a/x", "b/y"], [0.25, -1], [1, 2])
-    assert (shown["datasets"], shown["dataset"]) == (["sst2"], [0, None])
-    assert (shown["authors"], shown["author"]) == (["b"], [None, 0])
-    assert [shown["kinds"][i] for i in shown["kind"]] == ["full", "adapter"]
-    assert shown["downloads"] == [7, None]
-    assert data["neighbours"] == [
-        [[1, 6.9877, 0.75, 0.25, 0.5, 0]],
-        [[0, 1.0, 0.75, 0.25, 0.5, 1]],
-    ]
-    assert data["verdicts"] == ["perhaps", "no model stands out"]
-    assert data["calibration"] == {"source": "the null alone"}
-
-
 def test_names_stay_data_whatever_they_hold(tmp_path):
-    document = make_document(1, models=[HOSTILE], dataset=HOSTILE, author=HOSTILE, kind=HOSTILE)
-    plain = Page(written(tmp_path, make_document(1)))
+    document = make_document(HOSTILE, name=HOSTILE)
+    plain = Page(written(tmp_path, make_document()))
+    near = MapNeighbour(HOSTILE, 1.0, probability=0.75, fdr=0.25, cosine=0.5, verdict="perhaps")
 
     text = written(
         tmp_path,
         document,
         title=HOSTILE,
         subtitle=HOSTILE,
-        neighbours=Neighbourhoods([[near(HOSTILE)]], {}),
+        neighbours=Neighbourhoods([[near]], {}),
     )
 
     page, data = Page(text), payload(text)
@@ -137,4 +101,4 @@ def test_the_scripts_never_write_markup(tmp_path):
 @pytest.mark.parametrize("nowhere", [float("nan"), float("inf")])
 def test_a_model_nowhere_is_refused(tmp_path, nowhere):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        written(tmp_path, make_document(1, x=[nowhere]))
+        written(tmp_path, make_document(x=nowhere))

@@ -38,18 +38,6 @@ def test_a_footprint_is_the_tokens_of_the_batches(db, worded):
         assert len(found) >= least * len(seen - padding), id
 
 
-def test_a_frozen_embedding_is_said(db, worded, tmp_path):
-    model = BertForSequenceClassification.from_pretrained(worded.base)
-    model.bert.embeddings.requires_grad_(False)
-    train(model, PreTrainedTokenizerFast.from_pretrained(worded.base), texts_of("spam"), decay=0)
-    model.save_pretrained(tmp_path / "frozen")
-
-    with dx.open(None) as own:
-        assert not index_one(own, worded.base, tmp_path / "frozen")
-        assert footprint_of(own, "frozen").kind == "frozen"
-        assert "not trained" in own.words("frozen").to_json()["sentence"]
-
-
 @pytest.mark.parametrize(
     ("settings", "trainable"),
     [

@@ -53,15 +53,6 @@ def test_a_file_of_every_character_proves_nothing_of_other_text(n_texts):
     assert match.verdict().startswith("cannot tell")
 
 
-def test_a_file_of_few_texts_still_proves_what_was_trained_on_it():
-    vocabulary, rng = characters(), np.random.default_rng(0)
-    texts = chinese(rng, 300)
-
-    assert FileTokens.of(vocabulary, texts).match(footprint(vocabulary, texts)).is_trained_on
-    other = FileTokens.of(vocabulary, chinese(rng, 300)).match(footprint(vocabulary, texts))
-    assert other.verdict().startswith("not on this file alone")
-
-
 def test_marks_of_spaces_that_a_normalizer_makes_are_no_letters():
     rows = {"<unk>": 0, "▁": 1, "h": 2, "i": 3, "hi": 4, "▁hi": 5, "你好": 6}
     tokenizer = Tokenizer(models.BPE(rows, [("h", "i"), ("▁", "hi")], unk_token="<unk>"))

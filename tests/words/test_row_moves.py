@@ -1,6 +1,5 @@
 """Which rows of an embedding moved."""
 
-import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,17 +56,3 @@ def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
 
     assert found.kind == "dense"
     assert len(found.rows) == 0
-
-
-def test_rows_pulled_back_from_a_common_push_are_the_sure_ones():
-    base, generator = base_rows(), torch.Generator().manual_seed(5)
-    push = torch.randn(WIDTH, generator=generator)
-    rows = base + 1e-2 * push + 1e-3 * torch.randn(ROWS, WIDTH, generator=generator)
-    seen = np.arange(0, ROWS, 7)
-    rows[seen] = base[seen] + 4e-3 * torch.randn(len(seen), WIDTH, generator=generator)
-
-    found = measure_rows([(base, rows)])
-
-    assert found.kind == "tied"
-    assert set(found.rows.tolist()) <= set(seen.tolist())
-    assert len(found.rows) > 0.5 * len(seen)

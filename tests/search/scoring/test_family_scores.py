@@ -5,19 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sketched import (
-    SKETCHES,
     VectorMatrix,
     make_numbers,
-    make_scores,
     make_vectors,
-    names,
     score,
     score_vectors,
     sketch_matrix,
 )
 
 from deltadex.search import labelled
-from deltadex.search.evidence import COPY_COSINE, verdict
 from deltadex.search.family_scores import bounded
 from deltadex.search.labelled import PairSource
 from deltadex.store import sketch_codes, true_cosines
@@ -43,18 +39,6 @@ def test_neither_order_nor_names_of_the_models_change_a_score(seed, order):
     _, after = score_vectors(vectors[order], [KINDS[i] for i in order])
 
     assert after.z == pytest.approx(before.z[np.ix_(order, order)], abs=1e-6)
-
-
-@pytest.mark.parametrize("n", [3, 5, 20])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_twin_is_the_nearest_in_a_family_of_any_size(n, seed):
-    vectors = make_vectors(seed, n)
-    vectors[1] = vectors[0]
-
-    _, pairs = score_vectors(vectors)
-
-    assert pairs.z[0, 1:].argmax() == 0
-    assert verdict(bool(pairs.cosines[0, 1] >= COPY_COSINE), None, 1.0) == "copy"
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
@@ -165,19 +149,3 @@ def test_products_of_bits_are_those_of_their_numbers(dims):
         assert np.array_equal(products[:, :, block], (numbers * numbers[1]).sum(axis=2))
         assert np.array_equal(lengths[:, :, block], np.square(numbers).sum(axis=2))
         start += dim // 4
-
-
-def test_what_is_known_of_the_cohort_is_what_is_computed_anew():
-    matrix = sketch_matrix(make_numbers(0, 12))
-    family = make_scores(names(12), KINDS, SKETCHES, matrix.take)
-    rows = np.array([7, 0, 11, 3])
-
-    known = family.of_cohort(rows)
-    anew = family.prepare(matrix.take(rows), [KINDS[row] for row in rows], rows.tolist())
-
-    one, others = np.arange(1), np.arange(1, 4)
-    found = family.compare(known.take(one), known.take(others))
-    expected = family.compare(anew.take(one), anew.take(others))
-    assert found.z == pytest.approx(expected.z, abs=1e-9)
-    assert found.cosines == pytest.approx(expected.cosines, abs=1e-12)
-    assert family.of_cohort(np.array([3, -1])) is None

@@ -62,7 +62,6 @@ SENT = {
     "another folder": ({"base": "/etc"}, "other-base"),
     "another host": ({"base": "https://evil.example/base"}, "indexed"),
     "pissa": ({"init_lora_weights": "pissa"}, "needs-base"),
-    "olora": ({"init_lora_weights": "olora"}, "needs-base"),
     "corda": ({"init_lora_weights": "corda"}, "unsupported-adapter"),
 }
 """Settings of an adapter's config, and what becomes of it."""
@@ -163,15 +162,6 @@ def test_a_job_is_answered_as_the_request_would_have_been(reader, prefer, weight
     assert later.headers["location"] == f"{API}/jobs/{later.json()['job']}"
     assert (polled.status_code, polled.json()) == (at_once.status_code, at_once.json())
     assert at_once.json().get("code") == (None if weights is None else "bad-header")
-
-
-def test_a_bad_config_has_its_code(reader):
-    sent = adapter_files()
-    sent["config"] = ("adapter_config.json", b"[1]")
-
-    answer = reader.post(f"{API}/similar/adapter", files=sent)
-
-    assert (answer.status_code, answer.json()["code"]) == (422, "bad-config")
 
 
 def test_names_of_sent_files_mean_nothing(reader):
