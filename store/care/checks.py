@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ...results import JsonRecord, count, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
+from ..derived.row_files import SPARE_BYTES
 from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
 from ..opening import read_metadata, schema
@@ -87,9 +88,6 @@ SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingf
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
 
-SKETCH_FILE_FREE = 1 << 30
-"""Bytes that stay free where a sketch file is written."""
-
 
 def versions() -> CheckLine:
     """Of the libraries."""
@@ -112,7 +110,7 @@ def space(path: Path) -> CheckLine:
     if free < LEAST_FREE:
         advice = "free some space before you index models"
         return CheckLine("space", "problem", f"{shown}: the disk is nearly full", advice)
-    if free < catalog + SKETCH_FILE_FREE:
+    if free < catalog + SPARE_BYTES:
         advice = "write backups to another disk; the sketch file needs 1 GiB free"
         return CheckLine("space", "note", shown, advice)
     return CheckLine("space", "ok", shown)
