@@ -109,6 +109,8 @@ class Boundary(click.Group):
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         try:
             return super().make_context(*args, **more)
+        except click.UsageError as err:
+            _stop(err, err.exit_code)
         except BrokenPipeError:  # of help, or the version
             write_no_more()
             sys.exit(EXIT_UNREAD)
@@ -131,11 +133,13 @@ class Boundary(click.Group):
             with interruption.by_signals():
                 return super().invoke(ctx)
         except RequestError as err:
-            raise click.UsageError(plain(str(err)), ctx=None) from err
+            _stop(click.UsageError(plain(str(err))), click.UsageError.exit_code)
         except DeltadexError as err:
             is_said = WITHOUT_MEMORY in str(err) or _memory_refused(err) is None
             _stop(f"Error: {err if is_said else _in_words(err)}", EXIT_NOTHING_DONE)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as err:
+            _stop(err, err.exit_code)
+        except (click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
             write_no_more()
@@ -233,9 +237,9 @@ def _in_words(err: Exception) -> str:
     )
 
 
-def _stop(line: str, code: int) -> NoReturn:
+def _stop(end: str | click.ClickException, code: int) -> NoReturn:
     try:
-        click.echo(plain(line), err=True)
+        click.echo(plain(end), err=True) if isinstance(end, str) else end.show()
         click.echo(nl=False)  # flushes stdout, if there is one
     except OSError:
         write_no_more()

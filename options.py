@@ -160,7 +160,8 @@ def is_list(hint: Any) -> bool:
 
 
 @functools.cache
-def _hints_of(record: Any) -> dict[str, Any]:
+def hints_of(record: Any) -> dict[str, Any]:
+    """The annotation of each field of a record; `Any` for one that only type checkers know."""
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -171,11 +172,6 @@ def _hints_of(record: Any) -> dict[str, Any]:
             except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
-
-
-def hints_of(record: Any) -> dict[str, Any]:
-    """The annotation of each field of a record; `Any` for one that only type checkers know."""
-    return _hints_of(record)
 
 
 def answer_of(record: type[Any]) -> Any:
@@ -198,7 +194,7 @@ class Question:
     stability: ClassVar[Stability] = "stable"
 
     def __post_init__(self) -> None:
-        hints = hints_of(type(self))
+        hints = hints_of(cast("Any", type(self)))
         for name, (_, declared) in options_of(self).items():
             value = getattr(self, name)
             values = value if isinstance(value, list | tuple) else (value,)

@@ -103,9 +103,6 @@ class CardLabel:
     label_source: str | None
 
 
-NO_LABEL = CardLabel(None, None, None)
-
-
 def label_of(
     *,
     name: str,

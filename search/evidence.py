@@ -86,6 +86,10 @@ its own one's: in log odds, and in z. It is named from a larger difference in z 
 MOST_SUSPECTS = 1 / 4
 """Share of labels beyond which they follow something else than the data, and none is in doubt."""
 
+SHUFFLES, BY_CHANCE = 499, 0.02
+"""Of labels; and the share of them that may agree with the nearest models as often as the labels
+do, which follow no distance otherwise, so that none is in doubt."""
+
 TYPICAL_NEAREST, LARGEST_NEAREST = 5.0, 15.0
 """z of a model's nearest, where a family does not say; and the largest that coefficients of other
 families are used with, none of which reached it."""
@@ -496,13 +500,29 @@ def _agree(label: str, other: str) -> bool:
 def find_doubts(z: Square, codes: Groups, may_answer: MayAnswer) -> Doubts:
     """By the slope of other families, then by what the labels that are not in doubt say it is, if
     that is steeper: wrong labels make it flatter."""
-    if len(codes) < FEWEST_MODELS or not (codes >= 0).any() or not may_answer.any():
+    is_known = len(codes) >= FEWEST_MODELS and bool((codes >= 0).any())
+    if not is_known or not _follow_distances(z, codes, may_answer):
         return {}
     prior = prior_weights(nearest_of(z, may_answer))
     found = _doubts(z, codes, may_answer, prior[1])
     cases = find_cases(z, without(codes, found), may_answer)
     slope = cases.fit(prior)[1] if len(cases.own) else prior[1]
     return _doubts(z, codes, may_answer, slope) if slope > prior[1] else found
+
+
+def _follow_distances(z: Square, codes: Groups, may_answer: MayAnswer) -> bool:
+    """Whether labels are those of the three nearest models more often than by chance: a permutation
+    test, exact for labels of any numbers. Of a run, whose models have one label, the first counts.
+    """
+    rows = np.flatnonzero(codes >= 0)
+    is_first = may_answer[np.ix_(rows, rows)].argmin(axis=1) == np.arange(len(rows))
+    rows, k = rows[is_first], len(OTHERS_WEIGH) + 1
+    others = (np.where(rows == row, -np.inf, z[row, rows]) for row in rows)
+    nearest = np.array([np.argsort(-values, kind="stable")[:k] for values in others])
+    rng = np.random.default_rng(0)
+    labels = [codes[rows], *(rng.permutation(codes[rows]) for _ in range(SHUFFLES))]
+    agreeing = [np.count_nonzero(some[nearest] == some[:, None]) for some in labels]
+    return bool(sum(n >= agreeing[0] for n in agreeing) <= BY_CHANCE * len(agreeing))
 
 
 def without(codes: Groups, places: Iterable[int]) -> Groups:

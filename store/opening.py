@@ -25,7 +25,7 @@ from ..errors import EmptyCatalog, ForeignDatabase, OtherSchema, StoreDamaged, S
 from .commit_log import CommitLog, Losses
 from .files import atomic_file, beside, make_folder, refuse_links, sync_folder
 from .holding import Access, OpenFile, run, signals_raised
-from .session import Session, literal, translated
+from .session import literal, translated
 
 DuckDB = duckdb.DuckDBPyConnection
 
@@ -185,14 +185,6 @@ def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
         if connection.execute(is_on).fetchone() == (True,):
             connection.execute("SET enable_progress_bar = false")
     return connection
-
-
-def find_losses(session: Session, path: Path) -> Losses:
-    """Commits that were reported and are not in the catalog."""
-    noted = CommitLog(path).read()
-    # a commit is in the catalog before it is in its log
-    [(catalog, commits)] = session.execute("SELECT catalog, commits FROM meta")
-    return noted.losses_of(str(catalog), int(commits))
 
 
 def is_file(path: Path) -> bool:

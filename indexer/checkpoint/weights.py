@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 
@@ -234,17 +234,15 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
         raise ModelError("missing-shard", f"{name}: {line}")
     with ExitStack() as opened:
         shards: dict[str, TensorFile] = {}
-        for number, file in enumerate(names):
+        for file in names:
             shards[file] = part = _open_file(files.source(file))
             opened.callback(part.close)
-            if isinstance(part, GgufFile) and not _is_part(part, number, len(names)):
-                line = "its header counts it as another part of the model; fetch it again"
-                raise ModelError("missing-shard", f"{file}: {line}")
         checkpoint: Checkpoint = (first := shards[names[0]])
         if index or len(names) > 1:
             weight_map = weight_map or {t: file for file in names for t in shards[file].tensors}
             checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
         if isinstance(first, GgufFile):
+            _require_one_model({file: cast(GgufFile, part) for file, part in shards.items()})
             checkpoint = under_usual_names(checkpoint, first.settings)
         opened.pop_all()
     return checkpoint
@@ -287,10 +285,25 @@ def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoi
     return open_weights(files, name)
 
 
-def _is_part(file: GgufFile, number: int, n_parts: int) -> bool:
-    """Whether a header counts the file as it is named; one that is no part may count none."""
-    counted = file.settings.get("split.count") or 1
-    return counted == n_parts and file.settings.get("split.no", number) == number
+def _require_one_model(parts: Mapping[str, GgufFile]) -> None:
+    """Refuse files that a header counts as others than they are named, and parts of two models,
+    where a setting that several have tells, or the tensors, each of which is in one part. A file
+    that is no part may count none."""
+    known: dict[str, list[object]] = {}
+    for number, (file, part) in enumerate(parts.items()):
+        counted = part.settings.get("split.count") or 1, part.settings.get("split.no", number)
+        if counted != (len(parts), number):
+            line = "its header counts it as another part of the model; fetch it again"
+            raise ModelError("missing-shard", f"{file}: {line}")
+        for name, value in part.settings.items():
+            if name != "split.no" and value not in known.setdefault(name, [value]):
+                line = f"its header and that of a part before it differ in {shown(name)}"
+                raise ModelError("missing-shard", f"{file}: {line}; fetch the model again")
+    names = [name for part in parts.values() for name in part.tensors]
+    (wanted,) = known.get("split.tensors.count", [len(names)])
+    if len(parts) > 1 and not len(set(names)) == len(names) == wanted:
+        line = f"its parts have {len(names)} tensors, {len(set(names))} names, of {shown(wanted)}"
+        raise ModelError("missing-shard", f"{next(iter(parts))}: {line}; fetch the model again")
 
 
 class ShardedCheckpoint:

@@ -269,7 +269,7 @@ _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
 def fields_of(
-    question: type[Any], only: Collection[str] | None = None, arguments: Collection[str] = ()
+    question: Any, only: Collection[str] | None = None, arguments: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
     """Annotation and default of every field that a request may give.
 

@@ -127,7 +127,7 @@ class Tools:
 
     def schema(self, name: str) -> dict[str, Any]:
         """The JSON Schema of a tool's arguments; a `KeyError` where there is no such tool."""
-        question = QUESTIONS[name]
+        question: Any = QUESTIONS[name]
         hints, fields = hints_of(question), self._fields(question)
         return {
             "type": "object",

@@ -16,9 +16,10 @@ from ...errors import StoreError
 from ...results import JsonRecord, count, size
 from ..catalog import Catalog
 from ..commit_log import CommitLog, listed
+from ..derived.row_files import SPARE_BYTES
 from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
-from ..opening import find_losses, read_metadata, schema
+from ..opening import read_metadata, schema
 from ..session import Session, literal
 from ..tables.recipes import tables
 
@@ -87,9 +88,6 @@ SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingf
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
 
-SKETCH_FILE_FREE = 1 << 30
-"""Bytes that stay free where a sketch file is written."""
-
 
 def versions() -> CheckLine:
     """Of the libraries."""
@@ -112,7 +110,7 @@ def space(path: Path) -> CheckLine:
     if free < LEAST_FREE:
         advice = "free some space before you index models"
         return CheckLine("space", "problem", f"{shown}: the disk is nearly full", advice)
-    if free < catalog + SKETCH_FILE_FREE:
+    if free < catalog + SPARE_BYTES:
         advice = "write backups to another disk; the sketch file needs 1 GiB free"
         return CheckLine("space", "note", shown, advice)
     return CheckLine("space", "ok", shown)
@@ -167,13 +165,18 @@ def _line(err: StoreError) -> str:
 
 def check_commits(context: CheckContext) -> Iterator[CheckLine]:
     """Every commit that the commit log knows is in the catalog."""
-    path = context.catalog.path
-    losses = find_losses(context.session, path)
-    forgotten = f"removing {CommitLog(path).path.name} forgets them"
-    if not losses:
-        [(n_commits,)] = context.select("SELECT commits FROM meta")
+    log = CommitLog(context.catalog.path)
+    noted = log.read()
+    # a commit is in the catalog before it is in its log
+    [(catalog, n_commits)] = context.select("SELECT catalog, commits FROM meta")
+    if not noted.catalog and log.path.exists() and not log.read().catalog:
+        detail = f"{log.path.name} cannot be read: whether a saved change is missing is not known"
+        yield CheckLine("commits", "note", detail, "the next change of the catalog writes it again")
+        return
+    if not (losses := noted.losses_of(str(catalog), int(n_commits))):
         yield CheckLine("commits", "ok", f"all {n_commits} of them")
         return
+    forgotten = f"removing {log.path.name} forgets them"
     detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
     if losses.models:
         names = ", ".join(id for _, id in losses.models)

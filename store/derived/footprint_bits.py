@@ -1,5 +1,5 @@
-"""The touched tokens of a large family's models as bits, a row a model: mapped from a file beside
-the catalog that can be made again. Of a hundred thousand models it says within a second how many of
+"""The touched tokens of a large family's models as bits, a row a model: read from a file beside the
+catalog that can be made again. Of a hundred thousand models it says within a second how many of
 their tokens a file of texts lacks."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FootprintBits:
         other footprints, or damaged."""
         path = footprint_file(session.access.path, base)
         stamp = xxhash.xxh3_64_intdigest(footprint_stamp(session, base).encode())
-        rows = _mapped(path, stamp)
+        rows = _stored(path, stamp)
         if rows is None:
             blocks = list(_selected(session, base))
             rows = np.concatenate([np.zeros(1, blocks[0].dtype), *blocks])
@@ -87,9 +87,9 @@ def _digest(rows: np.ndarray) -> np.int64:
     return _signed(xxhash.xxh3_64_intdigest(rows[1:].view(np.uint8).data))
 
 
-def _mapped(path: Path, stamp: int) -> np.ndarray | None:
+def _stored(path: Path, stamp: int) -> np.ndarray | None:
     try:
-        rows = np.load(path, mmap_mode="r")
+        rows = np.load(path)
         is_current = rows[0]["key"] == _signed(stamp)
         return rows if is_current and rows[0]["touched"] == _digest(rows) else None
     # whatever is wrong with a file that can be made again

@@ -36,7 +36,7 @@ FLAT_UP_TO = 50_000
 
 CODE_BITS = 1
 """Bits of a code for each dimension. One bit needs 128 candidates where four need 28, but is made
-23 times as fast; the vectors of candidates come from a mapped file."""
+23 times as fast; the vectors of candidates come from a file."""
 
 QUERY_BITS = 8
 """Of a query that is compared with codes; 0, FAISS's default, is a hundred times slower."""

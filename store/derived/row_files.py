@@ -1,5 +1,5 @@
 """Sketches and vectors of a family's models, and what normalisation knows of them: in rows of files
-beside the catalog, which are mapped into memory and can be made again.
+beside the catalog, which are read where they are asked for and can be made again.
 
 Of 128 candidates, which have 5 MB of sketches, DuckDB needs a tenth of a second to find them among
 a hundred thousand models. Each column has a file, a row a model. The file of keys has a line of
@@ -8,8 +8,7 @@ checksum of what the row was made of, and of each column a checksum (XXH3, 64 bi
 bytes and of what the row is. Checksums are compared whenever a row is read: what was damaged,
 exchanged or half written is made again.
 
-`numpy.lib.format.open_memmap` was tried: its header has the number of rows, so that a file of it
-cannot grow under those who read it.
+Files are not mapped: whatever cuts a mapped one short ends every process that reads it (SIGBUS).
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import hashlib
 import json
 import logging
 import math
-import mmap
 import os
 import shutil
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,9 +67,6 @@ BYTES_AT_ONCE = 1 << 26
 FEW_KEYS = 16
 """Models up to which DuckDB looks for each; of more, it reads all between the first and last."""
 
-MADV_POPULATE_READ = 22
-"""Of Linux's madvise(2); other systems refuse it without harm."""
-
 FEW_COMPARED = 4
 """Models that are compared bit by bit; with more, codes become numbers and are multiplied."""
 
@@ -99,6 +95,34 @@ class DamagedRows(Exception):
     """Rows of a file differ from their checksums."""
 
 
+class Column:
+    """The rows of a file. What another program cut off, or the system refuses, is read as zeros,
+    which have no checksum of a row that was something else."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """Those that are there now; of no bytes nothing is opened."""
+        self.dtype, self.shape, self._file = dtype, shape, -1
+        if math.prod(shape):
+            self._file = os.open(path, os.O_RDONLY)
+            # not at Python's end, where other threads may read
+            weakref.finalize(self, os.close, self._file).atexit = False
+
+    def __getitem__(self, places: Int64[np.ndarray, " places"]) -> np.ndarray:
+        rows = np.zeros((len(places), *self.shape[1:]), self.dtype)
+        with contextlib.suppress(OSError):
+            for row, place in zip(rows, places.tolist(), strict=True):
+                os.preadv(self._file, [row], place * row.nbytes)
+        return rows
+
+    def announce(self, places: Int64[np.ndarray, " places"]) -> None:
+        """Have the system read rows side by side, where it can: one after the other, 256 take
+        seconds from a disk."""
+        n_bytes = _row_size(self)
+        with contextlib.suppress(OSError, AttributeError):
+            for place in places.tolist():
+                os.posix_fadvise(self._file, place * n_bytes, n_bytes, os.POSIX_FADV_WILLNEED)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """The content of the files at one moment. It is replaced, never changed, for the threads that
@@ -109,7 +133,7 @@ class Rows:
         header: What decides the rows: a line of JSON.
         entries: Of each row the key, `source` and `sums`, checksums of what it was made of and of
             the columns.
-        arrays: The columns, mapped.
+        arrays: The columns.
         order: Rows by rising key, later ones of one key behind; `rising` are their keys.
         inode: Of the file of keys.
     """
@@ -118,7 +142,7 @@ class Rows:
     header: bytes
     columns: Columns
     entries: np.ndarray
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, Column]
     order: Int64[np.ndarray, " models"]
     rising: Int64[np.ndarray, " models"]
     inode: int
@@ -148,7 +172,7 @@ class Rows:
                 n_rows = min(n_rows, file_size(path.with_suffix(ending)) // n_bytes)
         entries = entries[:n_rows]
         arrays = {
-            ending: _map(path.with_suffix(ending), dtype, (n_rows, *shape))
+            ending: Column(path.with_suffix(ending), dtype, (n_rows, *shape))
             for ending, (dtype, shape) in columns.items()
         }
         order = np.argsort(entries["key"], kind="stable")
@@ -189,7 +213,8 @@ class Rows:
     def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
         """Some rows of some columns; raises `DamagedRows` if some are not as they were written."""
         for ending in endings:
-            _announce(self.arrays[ending], places)
+            if len(self.keys) * _row_size(self.arrays[ending]) >= LARGE_FILE:
+                self.arrays[ending].announce(places)
         taken = [self.arrays[ending][places] for ending in endings]
         is_right = np.ones(len(places), dtype=np.bool_)
         for ending, rows in zip(endings, taken, strict=True):
@@ -217,7 +242,7 @@ class Rows:
         sources: UInt64[np.ndarray, " rows"] | int = 0,
     ) -> Rows:
         """Write rows behind these, the columns before their entries; raises `OSError` where the
-        system refuses. Files are mapped by others, and never become shorter, but for the entries
+        system refuses. Files are read by others, and never become shorter, but for the entries
         behind the last row."""
         places = len(self.keys) + np.arange(len(keys))
         entries = np.zeros(len(keys), self.entries.dtype)
@@ -238,7 +263,7 @@ def row_bytes(columns: Columns) -> dict[str, int]:
     return {ending: dtype.itemsize * math.prod(shape) for ending, (dtype, shape) in columns.items()}
 
 
-def _row_size(rows: np.ndarray) -> int:
+def _row_size(rows: np.ndarray | Column) -> int:
     return rows.dtype.itemsize * math.prod(rows.shape[1:])
 
 
@@ -255,22 +280,6 @@ def checksums(
     return np.fromiter(sums, "<u8", count=len(rows))
 
 
-def _announce(rows: np.ndarray, places: Int64[np.ndarray, " places"]) -> None:
-    """Have the system read some rows of a large file side by side, without what is around them:
-    one after the other, with 128 KiB of surroundings each, 256 rows take seconds from a disk."""
-    if rows.nbytes < LARGE_FILE or not hasattr(mmap, "MADV_WILLNEED"):
-        return
-    mapped, n_bytes = rows._mmap, rows.nbytes // len(rows)  # type: ignore[attr-defined]
-    for start in (places * n_bytes).tolist():
-        first = start - start % mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_WILLNEED, first, start + n_bytes - first)
-
-
-def _map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """The beginning of a file as an array; nothing is mapped of no bytes."""
-    return np.memmap(path, dtype, "r", shape=shape) if math.prod(shape) else np.zeros(shape, dtype)
-
-
 # sketches and vectors
 
 
@@ -281,7 +290,7 @@ class SketchMatrix:
         dims: Numbers of each block of a slot.
         slots: What the second axis is.
         weights: What each block of a slot counts, 0…1; 0 where a model lacks it.
-        codes: As `sketch_codes` defines them; may be a mapped file.
+        codes: As `sketch_codes` defines them.
     """
 
     def __init__(
@@ -607,10 +616,9 @@ class SketchFile:
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
         for every page."""
-        mapped: Any = getattr(self._content[1].arrays.get(".sketches"), "_mmap", None)
-        if hasattr(mapped, "madvise"):
-            with contextlib.suppress(OSError):
-                mapped.madvise(MADV_POPULATE_READ)
+        rows = self._content[1]
+        if sketches := rows.arrays.get(".sketches"):
+            sketches.announce(np.arange(len(rows.keys)))
 
     def discard(self) -> None:
         """Remove the file: a later writer makes it again."""
@@ -734,7 +742,7 @@ class TraitFile:
                 before = self._refreshed()
                 if before.inode < 0:
                     before = Rows.empty(self._path, self._header, self._columns)
-                if before.arrays[".traits"].nbytes + rows.nbytes <= MOST_TRAIT_BYTES:
+                if (len(before.keys) + len(rows)) * _row_size(rows) <= MOST_TRAIT_BYTES:
                     self._rows = before.append(keys, {".traits": rows}, checksums)
         except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)

@@ -161,6 +161,27 @@ def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missin
         open_local(tmp_path / "one")
 
 
+def test_a_part_of_another_model_is_refused_where_the_headers_tell(tmp_path):
+    tensors, path = make_model("llama").state_dict(), tmp_path / "one" / "model-Q8_0.gguf"
+    convert("llama", tensors, path, per_file=8)
+    part = path.with_name("model-Q8_0-00002-of-00003.gguf")
+    name = b"general.architecture"
+    setting = pack("Q", len(name)) + name + pack("IQ", 8, 24) + b"qwen2".ljust(24)
+    second = part.read_bytes()
+    contents = {"'general.architecture'": second[:16] + pack("Q", 4) + setting + second[24:]}
+    for said, some in (
+        ("'split.tensors.count'", dict(list(tensors.items())[:-1])),
+        ("21 tensors, 18 names, of 21", dict(reversed(tensors.items()))),
+    ):
+        convert("llama", some, tmp_path / "other" / path.name, per_file=8)
+        contents[said] = (tmp_path / "other" / part.name).read_bytes()
+
+    for said, content in contents.items():
+        part.write_bytes(content)
+        with pytest.raises(ModelError, match=rf"^missing-shard: model-Q8_0-0000.* {said}"):
+            open_local(tmp_path / "one")
+
+
 @pytest.mark.parametrize("unnamed", ["F16", "Q4_0"])
 def test_of_two_files_the_one_with_more_bits_is_read(unnamed, tmp_path):
     tensors = make_model("llama").state_dict()

@@ -79,6 +79,15 @@ def test_an_output_that_cannot_be_written_is_said(family, arguments, place):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", ["ls --no-such", "--no-such", "find-similar no-such"])
+def test_a_wrong_call_ends_with_2_even_where_its_line_cannot_be_written(
+    family, monkeypatch, arguments
+):
+    monkeypatch.setenv("DELTADEX_DB", str(family / "c.duckdb"))
+    with open("/dev/full", "w") as full:
+        assert run(*arguments.split(), out=full, err=full) == 2
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("form", ["--json", "--csv", ""])
 def test_every_character_is_written_in_every_encoding(family, tmp_path, encoding, form):

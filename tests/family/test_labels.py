@@ -6,7 +6,6 @@ from model_folders import make_models
 from deltadex.errors import ModelError, SourceError
 from deltadex.indexer.card import (
     MAX_PARENTS,
-    NO_LABEL,
     CardLabel,
     card_bases,
     label_of,
@@ -158,7 +157,8 @@ def test_a_collection_without_a_part_is_kept_as_it_is_spelled_beside_a_guess_too
 
 @pytest.mark.parametrize("junk", [None, 3, {"a": 1}, [None, {}, 4], [[]]])
 def test_junk_is_no_label(junk):
-    assert label_of(name="x/y", card={"datasets": junk, "model-index": junk}) == NO_LABEL
+    label = label_of(name="x/y", card={"datasets": junk, "model-index": junk})
+    assert label == CardLabel(None, None, None)
 
 
 def test_a_broken_card_is_an_empty_one():

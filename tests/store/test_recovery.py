@@ -113,9 +113,11 @@ def test_another_file_in_its_place_is_not_taken_for_it(db, tmp_path, caplog, mak
 
 
 @pytest.mark.parametrize("harm", [b"", b"00000000 {}", b"\xff\x00" * 50])
-def test_a_damaged_commit_log_says_nothing_and_is_written_again(db, caplog, harm):
+def test_a_damaged_commit_log_is_a_note_of_the_doctor_and_is_written_again(db, caplog, harm):
     log = db.with_name(db.name + ".commits")
     log.write_bytes(harm)
+    worst, said = state(look(db, repairs=False), "commits")
+    assert (worst, said.split(":")[0]) == ("note", "c.duckdb.commits cannot be read")
 
     with Catalog.open(db) as catalog:
         catalog.record(indexed("more"))

@@ -52,6 +52,15 @@ def test_a_file_cut_short_gives_whole_rows_and_is_continued(tmp_path, ending, cu
     assert found[2]
 
 
+def test_a_file_cut_short_under_its_readers_is_continued(tmp_path):
+    file = _file(tmp_path)
+    for _ in range(2):
+        file.append(KEYS, SUMS, ROWS)
+        np.testing.assert_array_equal(file.read(KEYS, SUMS)[1], ROWS)
+        (tmp_path / "f.traits").write_bytes(b"")
+        assert not file.read(KEYS, SUMS)[0].any()
+
+
 def test_changed_numbers_and_rows_exchanged_with_entries_or_checksums_are_noticed(tmp_path):
     def exchanged(path, size, start=0, part=slice(None)):
         data = np.frombuffer(path.read_bytes()[start:], np.uint8).reshape(3, size).copy()
