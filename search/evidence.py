@@ -500,14 +500,15 @@ def _agree(label: str, other: str) -> bool:
 def find_doubts(z: Square, codes: Groups, may_answer: MayAnswer) -> Doubts:
     """By the slope of other families, then by what the labels that are not in doubt say it is, if
     that is steeper: wrong labels make it flatter."""
-    is_known = len(codes) >= FEWEST_MODELS and bool((codes >= 0).any())
-    if not is_known or not _follow_distances(z, codes, may_answer):
+    if len(codes) < FEWEST_MODELS or not (codes >= 0).any() or not may_answer.any():
         return {}
     prior = prior_weights(nearest_of(z, may_answer))
     found = _doubts(z, codes, may_answer, prior[1])
     cases = find_cases(z, without(codes, found), may_answer)
     slope = cases.fit(prior)[1] if len(cases.own) else prior[1]
-    return _doubts(z, codes, may_answer, slope) if slope > prior[1] else found
+    if slope > prior[1]:
+        found = _doubts(z, codes, may_answer, slope)
+    return found if found and _follow_distances(z, codes, may_answer) else {}
 
 
 def _follow_distances(z: Square, codes: Groups, may_answer: MayAnswer) -> bool:
