@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Request, Security, UploadFile
 from fastapi import Path as InPath
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import (
     AfterValidator,
@@ -99,14 +100,52 @@ from .schemas import (
 )
 from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
 from .service import Service
-from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS, ServiceSettings
+from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
 from .work import Document, Job, Shared, add_in, is_done, refuse_long
 
-_models, _similar, _families, _jobs, _operations, _writing, _whole = VERSIONED = tuple(
-    APIRouter(tags=[tag])
-    for tag in ("models", "similar", "families", "jobs", "operations", "writing", "catalog")
+Presented = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(HTTPBearer(scheme_name="token", auto_error=False)),
+]
+
+
+async def _may_write(service: ServiceIn, presented: Presented) -> None:
+    """Pass those who present the operator's token."""
+    token = service.settings.token
+    if token is None:
+        raise Problem(
+            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
+        )
+    given = presented.credentials.strip() if presented else ""
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        raise Problem(
+            401,
+            "unauthorized",
+            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
+        )
+
+
+async def _may_see_all(service: ServiceIn, presented: Presented) -> None:
+    """Pass those who may see all of the catalog, paths of the server too."""
+    if service.settings.share_catalog:
+        return
+    if not service.settings.writable:
+        raise Problem(
+            403,
+            "catalog-closed",
+            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
+        )
+    await _may_write(service, presented)
+
+
+_models, _similar, _families, _jobs, _operations = (
+    APIRouter(tags=[tag]) for tag in ("models", "similar", "families", "jobs", "operations")
 )
+_writing = APIRouter(tags=["writing"], dependencies=[Depends(_may_write)])
+_whole = APIRouter(tags=["catalog"], dependencies=[Depends(_may_see_all)])
+VERSIONED = (_models, _similar, _families, _jobs, _operations, _writing, _whole)
 UNVERSIONED = APIRouter(include_in_schema=False)
 
 
@@ -192,21 +231,30 @@ def _route(
     """
 
     async def route(
-        service: Service, request: Request, asked: Callable[..., Any], **given: Any
+        *, service: Service, request: Request, asked: Callable[..., Any], **given: Any
     ) -> Response:
         question = asked(**given)
         if is_background:
             return await _background(service, request, partial(_of_family, question))
         return await _answered(service, partial(_of_catalog, question))
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    kinds = {**named, "service": ServiceIn, "request": Request, "asked": Any}
-    vars(route)["__signature__"] = inspect.Signature(
-        [inspect.Parameter(name, keyword, annotation=kind) for name, kind in kinds.items()]
-    )
-    route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
+    _declare(route, id, question, **named, asked=Any)
     responses = gives(question, 404) | (COMPUTING if is_background else {})
     router.get(path, responses=responses)(asks(question)(route))
+
+
+def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
+    """Give a route its name, the question's description and these parameters."""
+    own = inspect.signature(route).parameters
+    kinds = {**named, "service": ServiceIn, "request": Request}
+    parameters = [
+        own[name].replace(annotation=kind)
+        if name in own
+        else inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    vars(route)["__signature__"] = inspect.Signature(parameters)
+    route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
 
 
 def _of_catalog(asked: Any, catalog: Database) -> Any:
@@ -658,7 +706,6 @@ class AddFromHub(Sent):
     base: Text
 
 
-_TOKEN: dict[str, Any] = {"security": [{"token": []}]}
 _FILE = {"type": "string", "format": "binary"}
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -681,13 +728,12 @@ def _body() -> dict[str, Any]:
     "/models",
     status_code=201,
     responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
-    openapi_extra={"requestBody": _body(), **_TOKEN},
+    openapi_extra={"requestBody": _body()},
 )
 @answers(Add)
 async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
     """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
     it: one job, whose answer has the outcome of each."""
-    _require_token(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     line: Shared[dict[str, Any]] = service.writes
     if media_type == "application/json":
@@ -806,68 +852,35 @@ def _checked(parse: Callable[[], Body]) -> Body:
         raise invalid(err.errors(include_input=False), within=("body",)) from err
 
 
-@_writing.patch(
-    "/models/{model:path}",
-    responses=gives(Label, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(Label)
-async def label(
-    service: ServiceIn,
-    request: Request,
-    model: IdInPath,
-    labels: Labelling,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Say what a model was trained on; as `deltadex label --json`."""
-    return await _changed(service, request, Label(model, base=base, **labels.model_dump()))
+def _change(method: str, path: str, question: type[Any], id: str, /, **named: Any) -> None:
+    """A request that asks a question which changes the catalog; its `labels` are a body."""
+
+    async def route(
+        *,
+        service: Service,
+        request: Request,
+        base: str | None = None,
+        prefer: str | None = None,
+        **given: Any,
+    ) -> Response:
+        said = given.pop("labels").model_dump() if "labels" in given else {}
+        asked = question(base=base, **given, **said)
+
+        def change() -> dict[str, Any]:
+            with service.readers.writing() as catalog:
+                return _document(catalog, _of_catalog(asked, catalog))
+
+        job = Job(service.writes.submit(change), service.writes)
+        return await _answer_or_job(service, request, job)
+
+    _declare(route, id, question, **named, base=BaseInQuery, prefer=PreferHeader)
+    responses = gives(question, 401, 403, 404) | JOB
+    _writing.api_route(path, methods=[method], responses=responses)(answers(question)(route))
 
 
-@_writing.delete(
-    "/models/{model:path}",
-    responses=gives(Remove, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(Remove)
-async def delete(
-    service: ServiceIn,
-    request: Request,
-    model: IdInPath,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Forget a model; as `deltadex rm --json`."""
-    return await _changed(service, request, Remove(model, base=base))
-
-
-@_writing.delete(
-    "/data/{name}",
-    responses=gives(Remove, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(RemoveData)
-async def delete_data(
-    service: ServiceIn,
-    request: Request,
-    name: DataInPath,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Forget a kept data set; as `deltadex data rm --json`."""
-    return await _changed(service, request, RemoveData(name, base))
-
-
-async def _changed(service: Service, request: Request, asked: Tabled) -> Response:
-    """What is answered to a change, for those who present the operator's token."""
-    _require_token(request, service.settings)
-
-    def change() -> dict[str, Any]:
-        with service.readers.writing() as catalog:
-            return _document(catalog, _of_catalog(asked, catalog))
-
-    job = Job(service.writes.submit(change), service.writes)
-    return await _answer_or_job(service, request, job)
+_change("PATCH", "/models/{model:path}", Label, "label", model=IdInPath, labels=Labelling)
+_change("DELETE", "/models/{model:path}", Remove, "delete", model=IdInPath)
+_change("DELETE", "/data/{name}", RemoveData, "delete_data", name=DataInPath)
 
 
 _SNAPSHOT = gives(None, 401, 403, 404) | JOB
@@ -878,53 +891,21 @@ _SNAPSHOT[200] = {
 }
 
 
-@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response, openapi_extra=_TOKEN)
+@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response)
 @answers(Backup)
 async def snapshot(service: ServiceIn, request: Request) -> Response:
     """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
     made. It holds paths of the server."""
-    _require_whole(request, service.settings)
     job, seconds = Job(service.snapshots.begin(), service.snapshots), service.settings.quick_seconds
     await is_done(job.future, seconds)
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", responses=gives(Select, 401, 403, 404), openapi_extra=_TOKEN)
+@_whole.post("/sql", responses=gives(Select, 401, 403, 404))
 @answers(Select)
-async def sql(service: ServiceIn, request: Request, asked: Statement) -> Response:
+async def sql(service: ServiceIn, asked: Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
     can neither write nor read files; it shows paths of the server."""
-    _require_whole(request, service.settings)
     select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
     table = await service.batches.run(select, service.readers.path)
     return reply(table.to_json())
-
-
-def _require_whole(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who may see all of the catalog, paths of the server too."""
-    if settings.share_catalog:
-        return
-    if settings.token is None:
-        raise Problem(
-            403,
-            "catalog-closed",
-            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
-        )
-    _require_token(request, settings)
-
-
-def _require_token(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who present the operator's token."""
-    if settings.token is None:
-        raise Problem(
-            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
-        )
-    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
-    right = hmac.compare_digest(presented.strip().encode(), settings.token.encode())
-    if scheme.lower() != "bearer" or not right:
-        raise Problem(
-            401,
-            "unauthorized",
-            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
-            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
-        )
