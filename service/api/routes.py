@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -102,7 +102,7 @@ from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
 from .service import Service
 from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
-from .work import Document, Job, Shared, add_in, is_done, refuse_long
+from .work import Document, Job, add_in, begin_adapter, is_done
 
 Presented = Annotated[
     HTTPAuthorizationCredentials | None,
@@ -239,8 +239,8 @@ def _route(
         return await _answered(service, partial(_of_catalog, question))
 
     _declare(route, id, question, **named, asked=Any)
-    responses = gives(question, 404) | (COMPUTING if is_background else {})
-    router.get(path, responses=responses)(asks(question)(route))
+    more = COMPUTING if is_background else None
+    router.get(path, **answers(question, 404, more=more))(asks(question)(route))
 
 
 def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
@@ -293,8 +293,7 @@ _route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
 _route(_similar, "/data", KeptData, "kept_data")
 
 
-@_models.get("/models/{model:path}/trace", responses=gives(Trace, 404))
-@answers(Trace)
+@_models.get("/models/{model:path}/trace", **answers(Trace, 404))
 async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
     """Which base a model comes from, by its files and those of the bases on this machine; as
     `deltadex trace --offline --json`."""
@@ -316,7 +315,7 @@ _LINEAGE = "/families/{base:path}/lineage"
 _route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInPath)
 
 
-@_similar.get("/trained-on", responses=gives(FindTrainedOn, 404))
+@_similar.get("/trained-on", **answers(FindTrainedOn, 404))
 @asks(FindTrainedOn, only=fields_of(FindSimilar))
 async def trained_on_kept(
     service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
@@ -332,7 +331,7 @@ Asked = Callable[..., FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", responses=gives(FindSimilar, 404))
+@_similar.get("/similar", **answers(FindSimilar, 404))
 @asks(FindSimilar)
 async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
@@ -385,7 +384,7 @@ def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> di
     return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
 
 
-@_similar.post("/similar/adapter", responses=gives(FindSimilar, 404) | JOB)
+@_similar.post("/similar/adapter", **answers(FindSimilar, 404, more=JOB))
 @asks(FindSimilar, Form, only=OF_ONE_FAMILY)
 async def similar_adapter(
     service: ServiceIn,
@@ -396,9 +395,8 @@ async def similar_adapter(
     prefer: PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
-    refuse_long(config)
-    found = await service.uploads.begin(config, weights, partial(_near_adapter, service, asked))
-    job = Job(found, service.uploads.line)
+    answer = partial(_near_adapter, service, asked)
+    job = await begin_adapter(config, weights, service.uploads.line, answer)
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
@@ -421,7 +419,7 @@ _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
 _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
-@_similar.post("/trained-on", responses=gives(FindTrainedOn, 404) | JOB)
+@_similar.post("/trained-on", **answers(FindTrainedOn, 404, more=JOB))
 @asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
 async def trained_on(
     service: ServiceIn,
@@ -440,7 +438,7 @@ async def trained_on(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_families.get("/evaluation", responses=gives(Evaluate, 404) | COMPUTING)
+@_families.get("/evaluation", **answers(Evaluate, 404, more=COMPUTING))
 @asks(Evaluate)
 async def evaluation(
     service: ServiceIn,
@@ -453,7 +451,11 @@ async def evaluation(
     return await _background(service, request, partial(_of_family, question))
 
 
-@_families.get("/map", responses=gives(MapAnswer, 404) | COMPUTING)
+@_families.get(
+    "/map",
+    responses=gives(MapAnswer, 404) | COMPUTING,
+    openapi_extra={"x-question": serving.MapColumns.__name__},
+)
 @asks(serving.MapColumns)
 async def map(
     service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
@@ -500,7 +502,7 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
     return found.packed.response(request, headers)
 
 
-@_families.get("/families/{base:path}/audit", responses=gives(Audit, 404) | COMPUTING)
+@_families.get("/families/{base:path}/audit", **answers(Audit, 404, more=COMPUTING))
 @asks(Audit)
 async def audit(
     service: ServiceIn,
@@ -522,7 +524,7 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", responses=gives(Failures, 404))
+@_families.get("/failures", **answers(Failures, 404))
 @asks(Failures)
 async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
@@ -728,34 +730,31 @@ def _body() -> dict[str, Any]:
     "/models",
     status_code=201,
     responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
-    openapi_extra={"requestBody": _body()},
+    openapi_extra={"requestBody": _body(), "x-question": Add.__name__},
 )
-@answers(Add)
 async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
     """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
     it: one job, whose answer has the outcome of each."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    line: Shared[dict[str, Any]] = service.writes
     if media_type == "application/json":
-        added, line = _begin_from_hub(service, await request.body()), service.additions
+        job = _begin_from_hub(service, await request.body())
     elif media_type == "multipart/form-data":
         async with request.form(max_files=2, max_fields=8) as form:
-            added = await _begin_adapter(service, form)
+            job = await _begin_adapter(service, form)
     else:
         raise Problem(415, "media-type", "send multipart/form-data or application/json")
-    return await _answer_or_job(service, request, Job(added, line), status=201)
+    return await _answer_or_job(service, request, job, status=201)
 
 
-async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
+async def _begin_adapter(service: Service, form: FormData) -> Job:
     refuse_unknown_names(form.multi_items(), [*AddAdapter.model_fields, "config", "weights"])
     fields = dict(form)
     config, weights = fields.pop("config", None), fields.pop("weights", None)
     if not isinstance(config, SentFile) or not isinstance(weights, SentFile):
         raise Problem(422, "invalid", "send the files config and weights")
-    refuse_long(config)
     adapter = _checked(partial(AddAdapter.model_validate, fields))
     answer = partial(_add_adapter, service, adapter)
-    return await service.uploads.begin(config, weights, answer, service.writes)
+    return await begin_adapter(config, weights, service.writes, answer)
 
 
 def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str, Any]:
@@ -788,14 +787,15 @@ def _refuse_taken(catalog: Database, id: str, base: str) -> None:
         raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
 
 
-def _begin_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
+def _begin_from_hub(service: Service, body: bytes) -> Job:
     wanted = _checked(partial(AddFromHub.model_validate_json, body))
     if not service.settings.allow_hub:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
     key = wanted.model_dump_json()
-    return service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
+    future = service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
+    return Job(future, service.additions)
 
 
 def _add_from_hub(service: Service, wanted: AddFromHub, key: str) -> dict[str, Any]:
@@ -874,8 +874,8 @@ def _change(method: str, path: str, question: type[Any], id: str, /, **named: An
         return await _answer_or_job(service, request, job)
 
     _declare(route, id, question, **named, base=BaseInQuery, prefer=PreferHeader)
-    responses = gives(question, 401, 403, 404) | JOB
-    _writing.api_route(path, methods=[method], responses=responses)(answers(question)(route))
+    declared = answers(question, 401, 403, 404, more=JOB)
+    _writing.api_route(path, methods=[method], **declared)(route)
 
 
 _change("PATCH", "/models/{model:path}", Label, "label", model=IdInPath, labels=Labelling)
@@ -891,8 +891,12 @@ _SNAPSHOT[200] = {
 }
 
 
-@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response)
-@answers(Backup)
+@_whole.get(
+    "/snapshot",
+    responses=_SNAPSHOT,
+    response_class=Response,
+    openapi_extra={"x-question": Backup.__name__},
+)
 async def snapshot(service: ServiceIn, request: Request) -> Response:
     """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
     made. It holds paths of the server."""
@@ -901,8 +905,7 @@ async def snapshot(service: ServiceIn, request: Request) -> Response:
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", responses=gives(Select, 401, 403, 404))
-@answers(Select)
+@_whole.post("/sql", **answers(Select, 401, 403, 404))
 async def sql(service: ServiceIn, asked: Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
     can neither write nor read files; it shows paths of the server."""

@@ -293,17 +293,6 @@ def fields_of(
     return fields
 
 
-def answers(question: type[Any]) -> Callable[[Endpoint], Endpoint]:
-    """Notes which question a route answers: the OpenAPI document has its name in `x-question`, by
-    which `deltadex.connect` finds the route."""
-
-    def decorate(endpoint: Endpoint) -> Endpoint:
-        vars(endpoint)["question"] = question
-        return endpoint
-
-    return decorate
-
-
 def asks(
     question: type[Any],
     place: Callable[[], Any] = Query,
@@ -337,7 +326,7 @@ def asks(
         kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
         kept = [parameter for parameter in kept if parameter.name != "asked"]
         vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
-        return answers(question)(route)
+        return route
 
     return decorate
 
@@ -443,10 +432,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def gives(answer: Any, *problems: int, status: int = 200) -> Responses:
-    """The answer of a route, or to a question, and its problem documents: these, and those that any
-    may meet."""
-    if hasattr(answer, "answer"):
-        answer = schema_of(answer)
+    """The answer of a route, and its problem documents: these, and those that any may meet."""
     described: Responses = {
         problem: {
             "model": ProblemAnswer,
@@ -469,3 +455,12 @@ COMPUTING: Responses = {
     **JOB,
     304: {"description": "The client has this document already."},
 }
+
+
+def answers(question: type[Any], *problems: int, more: Responses | None = None) -> dict[str, Any]:
+    """How a route is declared that answers a question: `x-question` of the OpenAPI document has its
+    name, by which `deltadex.connect` finds the route."""
+    return {
+        "responses": gives(schema_of(question), *problems) | (more or {}),
+        "openapi_extra": {"x-question": question.__name__},
+    }

@@ -17,7 +17,7 @@ from ...questions.find_trained_on.find_trained_on import FindTrainedOn
 from .answers import Problem
 from .catalog import Readers
 from .settings import MIB
-from .work import Line, answer_in, begin_in, compute_beside, saved
+from .work import Line, answer_in, begin_with, compute_beside
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 DATA_LIMIT = 8 * MIB
@@ -80,7 +80,7 @@ class SentData:
                 self.line, key, answer, self._readers, exact, seconds=self._seconds
             )
 
-        return begin_in(saved({name: sent}), self.line, answered, key)
+        return begin_with({name: sent}, self.line, answered, key)
 
     def close(self) -> None:
         self.line.close()

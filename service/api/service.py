@@ -37,10 +37,7 @@ class Service:
         self.readers = readers = Readers(
             settings.db, writable=settings.writable, engine=settings.engine
         )
-        limits: dict[str, Any] = {
-            "waiting": settings.max_waiting,
-            "seconds": settings.max_seconds,
-        }
+        limits: Any = {"waiting": settings.max_waiting, "seconds": settings.max_seconds}
         self.work = Work(at_once=settings.max_at_work, **limits)
         self.searches = Together(self._similar_each, at_once=settings.max_at_work, **limits)
         self.batches = Work(at_once=settings.max_batches_at_work, **limits)
@@ -60,14 +57,14 @@ class Service:
         self.additions = Line("deltadex-additions", MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
-        lines = (
-            *(self.work, self.searches, self.batches, self.polls),
-            *(self.uploads.line, self.data.line, self.writes, self.additions),
-        )
+        threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
+        lines = (*threads, self.uploads.line, self.data.line)
         self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)
+        computing = (*threads, self.jobs, self.uploads, self.snapshots, self.data)
+        self._parts = (*computing, self.freshness, readers)
 
     async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
         """What the function returns for a catalog of its own thread; raises as `Work.run`."""
@@ -104,19 +101,7 @@ class Service:
             return names_of(catalog)
 
     def close(self) -> None:
-        computing = (
-            self.work,
-            self.searches,
-            self.batches,
-            self.polls,
-            self.writes,
-            self.additions,
-            self.jobs,
-            self.uploads,
-            self.snapshots,
-            self.data,
-        )
-        for part in (*computing, self.freshness, self.readers):
+        for part in self._parts:
             part.close()
 
     def __enter__(self) -> Service:

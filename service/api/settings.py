@@ -29,16 +29,10 @@ MIN_TOKEN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The settings of `deltadex serve`.
+    """The settings of `deltadex serve`, whose options say more of most of them.
 
     Attributes:
-        host: The address to listen on; any but a loopback one opens the catalog to a network.
-        allow_hosts: Further names by which clients may call this service.
-        root_path: Prefix under which a proxy shows the service.
         token: What writers must present; None = nobody writes.
-        allow_hub: Requests may make the service fetch from the Hub.
-        share_catalog: Readers may have the whole catalog, with paths of this machine: as a file,
-            and by SELECTs. Writers always may.
         body_limit: Bytes of a request that carries weights.
         max_seconds: Run time of one request, or of reading one uploaded adapter.
         max_at_work: Requests that compute at once: one a processor, for more of them hold each

@@ -484,30 +484,33 @@ def add_in(path: Path, models: Sequence[str], base: str) -> dict[str, Any]:
 CONFIG_LIMIT = 1 << 20
 
 
-def refuse_long(config: UploadFile) -> None:
-    """Refuse what is too long for the config of an adapter."""
+async def begin_adapter(
+    config: UploadFile,
+    weights: UploadFile,
+    line: Shared[dict[str, Any]],
+    answer: Callable[[Path], dict[str, Any]],
+) -> Job:
+    """Work on a folder with the files of an adapter; a `Problem` for a config that is too long."""
     if (config.size or 0) > CONFIG_LIMIT:
         raise Problem(413, "body-too-long", "config: at most 1 MiB")
+    files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
+    return Job(await asyncio.to_thread(begin_with, files, line, answer), line)
 
 
-def saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
-    """A folder of its own with the files of these names; they outlast the request there."""
-    place = tempfile.TemporaryDirectory(prefix="deltadex-")
-    for name, sent in files.items():
-        with (Path(place.name) / name).open("wb") as file:
-            sent.file.seek(0)
-            shutil.copyfileobj(sent.file, file)
-    return place
-
-
-def begin_in(
-    place: tempfile.TemporaryDirectory[str],
+def begin_with(
+    files: Mapping[str, UploadFile],
     line: Shared[dict[str, Any]],
     answer: Callable[[Path], dict[str, Any]],
     key: str | None = None,
 ) -> Future[dict[str, Any]]:
-    """The function's result for a folder, which is there until it is done."""
+    """The function's result for a folder with the files of these names, which is there until it is
+    done."""
+    place = tempfile.TemporaryDirectory(prefix="deltadex-")
     try:
+        for name, sent in files.items():
+            with (Path(place.name) / name).open("wb") as file:
+                sent.file.seek(0)
+                shutil.copyfileobj(sent.file, file)
         future = line.submit(partial(answer, Path(place.name)), key)
     except BaseException:
         place.cleanup()
@@ -533,22 +536,6 @@ class Uploads:
         self.line: Shared[dict[str, Any]] = Shared("deltadex-upload", waiting)
         if warm:
             self._worker.warm()
-
-    async def begin(
-        self,
-        config: UploadFile,
-        weights: UploadFile,
-        answer: Callable[[Path], dict[str, Any]],
-        line: Shared[dict[str, Any]] | None = None,
-    ) -> Future[dict[str, Any]]:
-        """The function's result for a folder with the files.
-
-        Args:
-            line: That of the changes, for what is recorded; else the uploads' own.
-        """
-        files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
-        place = await asyncio.to_thread(saved, files)
-        return begin_in(place, line or self.line, answer)
 
     def read(self, folder: Path, reading: AdapterReading) -> Indexed:
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
