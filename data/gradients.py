@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import cast, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -489,7 +489,7 @@ def make_data_set(
     sketches = dict(made.sketches)
     control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
     if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
-        alone = replace(options, parts=0, loss=cast("LossName", made.loss))
+        alone = replace(options, parts=0, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, alone, known=states)
         sketches[f"{PERMUTED} 0"] = permuted.whole
     head = {}

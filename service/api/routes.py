@@ -338,12 +338,13 @@ async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Respons
     question = asked("", attached=False)
     if not question.across:
         return reply(await service.searches.ask(question, model))
+    return await _answered(service, partial(_of_stored, question, model))
 
-    def exact(catalog: Database) -> FindSimilar:
-        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        return replace(question, model=query, base=None)
 
-    return await _answered(service, exact)
+def _of_stored(question: FindSimilar, model: str, catalog: Database) -> FindSimilar:
+    """The question of a stored model by its exact id."""
+    query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+    return replace(question, model=query, base=None)
 
 
 @_similar.post("/similar", responses=gives(BatchAnswer))
@@ -371,17 +372,13 @@ def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[st
 
 def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
     if query.model is not None:
-        return _near_model(catalog, names, query.model, partial(asked, base=query.base))
-    family = find_family(catalog, query.base)
-    vector = np.array(query.vector, dtype=np.float64)
-    question = asked(vector, base=family, kind=query.kind, attached=False)
+        question = asked("", base=query.base, attached=False)
+        question = _of_stored(question, query.model, catalog)
+    else:
+        vector = np.array(query.vector, dtype=np.float64)
+        base = find_family(catalog, query.base)
+        question = asked(vector, base=base, kind=query.kind, attached=False)
     return names.with_bases(question.answer(catalog).to_json())
-
-
-def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
-    question = asked(model, attached=False)
-    stored = serving.exact_query(catalog, model, find_base(catalog, question.base))
-    return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
 
 
 @_similar.post("/similar/adapter", **answers(FindSimilar, 404, more=JOB))

@@ -379,14 +379,7 @@ class Jobs:
 
     def find(self, asked: Tabled) -> Document | None:
         """The latest answer that there is; raises why there is none of now."""
-        return self._look_up(repr(asked))
-
-    def close(self) -> None:
-        self._evaluations.close()
-        self._others.close()
-
-    def _look_up(self, key: str) -> Document | None:
-        state = self._readers.state()
+        key, state = repr(asked), self._readers.state()
         with self._lock:
             made_of, packed = self._made.get(key, ("", None))
             if packed is not None and made_of == state:
@@ -399,10 +392,17 @@ class Jobs:
                 del self._failed[key]
             return Document(packed, stale=True) if packed is not None else None
 
+    def close(self) -> None:
+        self._evaluations.close()
+        self._others.close()
+
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
         try:
-            packed = Packed.of(encode(self._compute(asked)))
+            document = compute_beside(
+                self.line(asked), key, answer_in, self._readers, asked, seconds=self._seconds
+            )
+            packed = Packed.of(encode(document))
         except WorkerCancelled:
             return
         except Exception as err:
@@ -418,10 +418,6 @@ class Jobs:
             self._made.move_to_end(key)
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
-
-    def _compute(self, asked: Tabled) -> dict[str, Any]:
-        line, key = self.line(asked), repr(asked)
-        return compute_beside(line, key, answer_in, self._readers, asked, seconds=self._seconds)
 
 
 def compute_beside(
