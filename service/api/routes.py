@@ -94,7 +94,7 @@ from .schemas import (
     Statement,
     TextInQuery,
     answers,
-    asks,
+    asked_in,
     fields_of,
     gives,
 )
@@ -238,9 +238,9 @@ def _route(
             return await _background(service, request, partial(_of_family, question))
         return await _answered(service, partial(_of_catalog, question))
 
-    _declare(route, id, question, **named, asked=Any)
+    _declare(route, id, question, **named, asked=Annotated[Any, asked_in(question)])
     more = COMPUTING if is_background else None
-    router.get(path, **answers(question, 404, more=more))(asks(question)(route))
+    router.get(path, **answers(question, 404, more=more))(route)
 
 
 def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
@@ -316,9 +316,12 @@ _route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInP
 
 
 @_similar.get("/trained-on", **answers(FindTrainedOn, 404))
-@asks(FindTrainedOn, only=fields_of(FindSimilar))
 async def trained_on_kept(
-    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
+    service: ServiceIn,
+    data: DataInQuery,
+    asked: Annotated[
+        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, only=fields_of(FindSimilar))
+    ],
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
 
@@ -332,8 +335,9 @@ Asked = Callable[..., FindSimilar]
 
 
 @_similar.get("/similar", **answers(FindSimilar, 404))
-@asks(FindSimilar)
-async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
+async def similar(
+    service: ServiceIn, model: IdInQuery, asked: Annotated[Asked, asked_in(FindSimilar)]
+) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     question = asked("", attached=False)
     if not question.across:
@@ -382,13 +386,12 @@ def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) ->
 
 
 @_similar.post("/similar/adapter", **answers(FindSimilar, 404, more=JOB))
-@asks(FindSimilar, Form, only=OF_ONE_FAMILY)
 async def similar_adapter(
     service: ServiceIn,
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    asked: Asked,
+    asked: Annotated[Asked, asked_in(FindSimilar, Form, OF_ONE_FAMILY)],
     prefer: PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
@@ -417,12 +420,13 @@ _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
 @_similar.post("/trained-on", **answers(FindTrainedOn, 404, more=JOB))
-@asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
 async def trained_on(
     service: ServiceIn,
     request: Request,
     data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
-    asked: Callable[..., FindTrainedOn],
+    asked: Annotated[
+        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS))
+    ],
     prefer: PreferHeader = None,
 ) -> Response:
     """The models that were most likely trained on a data set that is sent along, and not stored; as
@@ -436,11 +440,10 @@ async def trained_on(
 
 
 @_families.get("/evaluation", **answers(Evaluate, 404, more=COMPUTING))
-@asks(Evaluate)
 async def evaluation(
     service: ServiceIn,
     request: Request,
-    asked: Callable[[], Evaluate],
+    asked: Annotated[Callable[[], Evaluate], asked_in(Evaluate)],
     recipe: RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
@@ -453,9 +456,10 @@ async def evaluation(
     responses=gives(MapAnswer, 404) | COMPUTING,
     openapi_extra={"x-question": serving.MapColumns.__name__},
 )
-@asks(serving.MapColumns)
 async def map(
-    service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
+    service: ServiceIn,
+    request: Request,
+    asked: Annotated[Callable[[], serving.MapColumns], asked_in(serving.MapColumns)],
 ) -> Response:
     """A family in the plane, as columns: near means alike; on its main axes, while its layout is
     computed."""
@@ -500,12 +504,11 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
 
 
 @_families.get("/families/{base:path}/audit", **answers(Audit, 404, more=COMPUTING))
-@asks(Audit)
 async def audit(
     service: ServiceIn,
     request: Request,
     base: BaseInPath,
-    asked: Callable[..., Audit],
+    asked: Annotated[Callable[..., Audit], asked_in(Audit)],
     model: ModelInQuery = None,
 ) -> Response:
     """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
@@ -522,8 +525,9 @@ async def audit(
 
 
 @_families.get("/failures", **answers(Failures, 404))
-@asks(Failures)
-async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
+async def failures(
+    service: ServiceIn, asked: Annotated[Callable[[], Failures], asked_in(Failures)]
+) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
 
     def failures(catalog: Database) -> dict[str, Any]:

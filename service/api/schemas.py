@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from types import GenericAlias
 from typing import (
@@ -231,7 +231,6 @@ class AddedAnswer(Answer):
     outcomes: ROWS = []
 
 
-Endpoint = Callable[..., Awaitable[Any]]
 LONGEST_VECTOR = 1 << 16
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
 _RECIPE = "Name or id of a recipe; left out, what most models have."
@@ -293,42 +292,30 @@ def fields_of(
     return fields
 
 
-def asks(
+def asked_in(
     question: type[Any],
     place: Callable[[], Any] = Query,
     only: Collection[str] | None = None,
-) -> Callable[[Endpoint], Endpoint]:
-    """Gives a route the parameters that a question declares, as its argument `asked`.
-
-    `asked` makes the question of the arguments that a request names in another way.
+) -> Any:
+    """What a route depends on that asks a question: the parameters that it declares, as a function
+    that makes the question of the arguments which a request names in another way.
 
     Args:
         only: Fields that it may give, where it may not give all.
     """
+    make = cast("Callable[..., Any]", question)
 
-    def decorate(endpoint: Endpoint) -> Endpoint:
-        own = inspect.signature(endpoint, eval_str=True)
-        fields, make = fields_of(question, only), cast("Callable[..., Any]", question)
+    async def asked(**values: Any) -> Callable[..., Any]:
+        check_where(values.get("where"))
+        return functools.partial(make, **values)
 
-        @functools.wraps(endpoint)
-        async def route(**given: Any) -> Any:
-            values = {name: given.pop(name) for name in fields}
-            check_where(values.get("where"))
-            return await endpoint(**given, asked=functools.partial(make, **values))
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        added = []
-        for name, (hint, default) in fields.items():
-            sent = place()
-            added.append(
-                inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, sent])
-            )
-        kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
-        kept = [parameter for parameter in kept if parameter.name != "asked"]
-        vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
-        return route
-
-    return decorate
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, place()])
+        for name, (hint, default) in fields_of(question, only).items()
+    ]
+    vars(asked)["__signature__"] = inspect.Signature(parameters)
+    return Depends(asked)
 
 
 async def the_service(request: Request) -> Service:
@@ -392,18 +379,12 @@ else:
     )
 
 
-if TYPE_CHECKING:
-
-    class Labelling(Sent):
-        """What a model was trained on; what is left out stays as it is."""
-
-else:
-    Labelling = create_model(
-        "Labels",
-        __base__=Sent,
-        __doc__="What a model was trained on; what is left out stays as it is.",
-        **fields_of(Label, ("dataset", "author", "run", "clear"), arguments=("dataset",)),
-    )
+Labelling = create_model(
+    "Labels",
+    __base__=Sent,
+    __doc__="What a model was trained on; what is left out stays as it is.",
+    **cast("Any", fields_of(Label, ("dataset", "author", "run", "clear"), ("dataset",))),
+)
 
 
 class Statement(Sent):
