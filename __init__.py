@@ -11,8 +11,40 @@ do; `connect` gives the same of a service; `doctor` checks a catalog's file; wha
 `Table`; what they raise is in `errors`.
 """
 
-import lazy_loader
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import errors
+    from .questions.doctor import doctor
+    from .questions.face.database import Database, open
+    from .results import Table
+    from .service.client import connect
 
 __version__ = "0.3.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_PLACES = {
+    "Database": ".questions.face.database",
+    "Table": ".results",
+    "connect": ".service.client",
+    "doctor": ".questions.doctor",
+    "open": ".questions.face.database",
+}
+
+__all__ = ["Database", "Table", "__version__", "connect", "doctor", "errors", "open"]
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded when it is first used: importing deltadex loads nothing else."""
+    if name == "errors":
+        value: object = import_module(".errors", __name__)
+    elif name in _PLACES:
+        value = getattr(import_module(_PLACES[name], __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
