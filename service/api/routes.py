@@ -98,7 +98,7 @@ from .schemas import (
     fields_of,
     gives,
 )
-from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
+from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
 from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
@@ -434,8 +434,7 @@ async def trained_on(
     refuse_data(data)
     question = asked("")
     base = await service.ask(lambda catalog: find_family(catalog, question.base))
-    found = await asyncio.to_thread(service.data.begin, data, replace(question, base=base))
-    job = Job(found, service.data.line)
+    job = await begin_data(service, data, replace(question, base=base))
     return await _answer_or_job(service, request, job, goes_on=False)
 
 

@@ -16,8 +16,7 @@ from .answers import PageFiles
 from .api_docs import ApiDocs
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
-from .sent_data import SentData
-from .settings import MAX_WRITES, ServiceSettings
+from .settings import MAX_DATA, MAX_WRITES, ServiceSettings
 from .snapshots import Snapshots
 from .work import Jobs, Line, Results, Shared, Together, Uploads, Work
 
@@ -52,14 +51,13 @@ class Service:
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
-        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
+        self.data = Line("deltadex-data", MAX_DATA)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.additions = Line("deltadex-additions", MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
         threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
-        lines = (*threads, self.uploads.line, self.data.line)
-        self.metrics = Metrics(readers, lines, self.jobs)
+        self.metrics = Metrics(readers, (*threads, self.uploads.line, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)

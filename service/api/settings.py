@@ -21,8 +21,8 @@ MAX_STATEMENT, MAX_ROWS, SELECT_SECONDS = 10_000, 10_000, 10.0
 
 MAX_ID, MAX_NEW_ID = 1000, 200
 """Characters of an id, or of another name, that is asked for; and of one that is added."""
-MAX_WRITES = 16
-"""Changes that are at work or wait."""
+MAX_WRITES, MAX_DATA = 16, 8
+"""Changes that are at work or wait; and data sets, each of which takes the base's memory."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MIN_TOKEN = 16
 
