@@ -396,7 +396,7 @@ async def similar_adapter(
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
     answer = partial(_near_adapter, service, asked)
-    job = await begin_adapter(config, weights, service.uploads.line, answer)
+    job = await begin_adapter(config, weights, service.uploads, answer)
     return await _answer_or_job(service, request, job, goes_on=False)
 
 

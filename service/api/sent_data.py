@@ -52,7 +52,7 @@ def name_of(sent: str) -> str:
 
 
 async def begin_data(service: Service, sent: UploadFile, asked: FindTrainedOn) -> Job:
-    """Ask for the models of the data set that was sent. Its texts lie in a folder of their own until
+    """Ask for the models of a data set that was sent: its texts lie in a folder of their own until
     the answer is there, and nothing of them is stored."""
     name, key, line = name_of(sent.filename or ""), secrets.token_hex(8), service.data
     answer = answer_in if service.settings.allow_hub else _answer_offline

@@ -57,7 +57,7 @@ class Service:
         self.snapshots = Snapshots(readers)
         self.results = Results()
         threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
-        self.metrics = Metrics(readers, (*threads, self.uploads.line, self.data), self.jobs)
+        self.metrics = Metrics(readers, (*threads, self.uploads, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)

@@ -515,7 +515,7 @@ def begin_with(
     return future
 
 
-class Uploads:
+class Uploads(Shared[dict[str, Any]]):
     """Reads adapters, one at a time.
 
     What is sent may be made to take for ever or all memory (a pattern that never ends, factors
@@ -527,9 +527,9 @@ class Uploads:
     """
 
     def __init__(self, *, memory: int, seconds: float, waiting: int, warm: bool) -> None:
+        super().__init__("deltadex-upload", waiting)
         self._worker = Worker("reading the adapter", memory, load_adapter_reader)
         self._memory, self.seconds = memory, seconds
-        self.line: Shared[dict[str, Any]] = Shared("deltadex-upload", waiting)
         if warm:
             self._worker.warm()
 
@@ -548,5 +548,5 @@ class Uploads:
             raise Problem(422, "too-slow", detail) from err
 
     def close(self) -> None:
-        self.line.close()
+        super().close()
         self._worker.close()
