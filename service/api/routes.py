@@ -161,12 +161,12 @@ async def static(service: ServiceIn, request: Request, name: str) -> Response:
 
 @UNVERSIONED.get(f"{PREFIX}/docs")
 async def docs(service: ServiceIn, request: Request) -> Response:
-    return service.api_docs.answer("docs.html", request)
+    return await docs_file(service, request, "docs.html")
 
 
 @UNVERSIONED.get(f"{PREFIX}/docs/{{name}}")
 async def docs_file(service: ServiceIn, request: Request, name: str) -> Response:
-    return await asyncio.to_thread(service.api_docs.answer, name, request)
+    return await asyncio.to_thread(lambda: service.api_docs.answer(name, request))
 
 
 @UNVERSIONED.get("/llms.txt")

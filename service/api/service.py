@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from ...questions.face.database import Database
 from ...questions.face.serving import similar_each
 from ...questions.find_similar import FindSimilar
 from .answers import PageFiles
-from .api_docs import ApiDocs
+from .api_docs import docs_files
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
 from .settings import MAX_DATA, MAX_WRITES, ServiceSettings
@@ -59,10 +60,14 @@ class Service:
         threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
         self.metrics = Metrics(readers, (*threads, self.uploads, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
-        self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)
         computing = (*threads, self.jobs, self.uploads, self.snapshots, self.data)
         self._parts = (*computing, self.freshness, readers)
+
+    @cached_property
+    def api_docs(self) -> PageFiles:
+        """Loaded when they are first asked for: Swagger UI is large."""
+        return docs_files()
 
     async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
         """What the function returns for a catalog of its own thread; raises as `Work.run`."""
