@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -63,7 +62,7 @@ class Snapshots(Shared[Snapshot]):
         super().__init__("deltadex-snapshot", MOST)
         self._readers = readers
         self._last: Snapshot | None = None
-        self._place = tempfile.TemporaryDirectory(prefix="deltadex-", ignore_cleanup_errors=True)
+        self._places: list[tempfile.TemporaryDirectory[str]] = []
 
     def begin(self) -> Future[Snapshot]:
         """The copy of this moment, which may be there already."""
@@ -76,21 +75,27 @@ class Snapshots(Shared[Snapshot]):
 
     def close(self) -> None:
         super().close()
-        self._place.cleanup()
+        for place in self._places:
+            place.cleanup()
 
     def _make(self, state: str) -> Snapshot:
-        folder = Path(tempfile.mkdtemp(dir=self._place.name))
-        target = folder / f"{self._readers.path.stem}.duckdb"
-        with self._readers.catalog() as catalog:
-            [written] = Backup(target).answer(catalog)
+        place = tempfile.TemporaryDirectory(prefix="deltadex-", ignore_cleanup_errors=True)
+        self._places.append(place)
+        target = Path(place.name) / f"{self._readers.path.stem}.duckdb"
+        try:
+            with self._readers.catalog() as catalog:
+                [written] = Backup(target).answer(catalog)
+        except BaseException:
+            place.cleanup()
+            raise
         self._last = copy = Snapshot(target, state, str(written["sha256"]))
-        _later(self._forget_copy, copy)
+        _later(self._forget_copy, copy, place)
         return copy
 
-    def _forget_copy(self, copy: Snapshot) -> None:
+    def _forget_copy(self, copy: Snapshot, place: tempfile.TemporaryDirectory[str]) -> None:
         if self._last is copy:
             self._last = None
-        _later(shutil.rmtree, copy.path.parent, True)
+        _later(place.cleanup)
 
 
 def _later(function: Callable[..., None], *args: object) -> None:
