@@ -37,6 +37,7 @@ from ...questions.find_trained_on.find_trained_on import TrainedModelTable
 from ...questions.label import Label
 from ...questions.rm import Remove
 from ...questions.search import TextTable
+from ...questions.sql import QueryTable
 from ...questions.trace import TraceTable
 from ...results import Table
 from ...search.evidence import Calibration, Verdict
@@ -75,6 +76,7 @@ DOCUMENTS: Mapping[type[Any], Mapping[str, Any]] = {
     NearestDataTable: {"query": ROW, "calibration": Calibration, "data": list[DataNeighbour]},
     TrainedModelTable: {"query": ROW, "compared": int, "neighbours": ROWS, "families": ROWS},
     TextTable: get_type_hints(FoundByText),
+    QueryTable: {"columns": TEXTS, "rows": ROWS},
     EvaluationTable: {"recipe": str, "micro": NUMBER, "chance": NUMBER, "ci95": list[float] | None},
     FailureTable: {"failures": ROWS},
     TraceTable: {
