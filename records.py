@@ -368,32 +368,6 @@ LABELLED_LOSSES: tuple[LossName, ...] = ("classification", "regression")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFingerprint:
-    """The gradient of a base's loss over examples, negated, as if it were a full fine-tune's ΔW.
-
-    Attributes:
-        sketches: Of each slot, as a model's; none under a recipe that keeps none.
-        parts: The same of disjoint groups of the examples.
-        loss: One of `LossName`.
-        mean_loss: Mean over all that is predicted, before any training.
-        examples: Examples that have something to predict.
-        predicted: Tokens or labels that count in the loss.
-        tokens: Tokens that the model read.
-        classes: Number of classes of a classification; else 0.
-    """
-
-    fingerprint: Fingerprint
-    sketches: Mapping[Slot, bytes] = field(compare=False)
-    parts: tuple[Mapping[Slot, bytes], ...] = field(default=(), compare=False)
-    loss: LossName
-    mean_loss: float
-    examples: int
-    predicted: int
-    tokens: int
-    classes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A model that was not: why, as a code of `errors.REASONS` and one line. It may have a
     footprint, where its embedding is stored as it was trained and its layers are not."""
@@ -419,26 +393,29 @@ WHOLE, GROUP, PERMUTED = "whole", "group", "shuffled"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
-    """A data set as a query: fingerprints of a base's gradient over its examples, no text.
+    """A data set as a query: the gradient of a base's loss over its examples, negated, as if it
+    were a full fine-tune's ΔW; no text.
 
     Attributes:
-        name: Unique within the base.
+        name: Unique within the base; empty until it is kept or compared, as are `base`, `sha256`
+            and `settings`.
         base: Canonical name of the family's base.
         loss: One of `LossName`.
         sha256: Hash of the bytes of the file, or of all files of a folder.
-        examples: Number of its rows that the gradient is of.
+        examples: Examples that have something to predict.
         settings: Everything that changes the numbers.
-        counts: Rows read and skipped, classes.
+        counts: Rows read and skipped; `classes` of a classification, else 0; tokens or labels
+            `predicted`, `tokens` read, and the `mean_loss` before any training.
         sketches: By part and slot, as a model's: `whole`, over all examples; `group N`, over
             disjoint groups of them; `shuffled N`, over all with their labels permuted.
     """
 
-    name: str
-    base: str
+    name: str = ""
+    base: str = ""
     loss: str
-    sha256: str
+    sha256: str = ""
     examples: int
-    settings: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict)
     counts: Mapping[str, object]
     fingerprint: Fingerprint
     sketches: Mapping[str, Mapping[Slot, bytes]]

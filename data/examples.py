@@ -68,29 +68,21 @@ class SkippedRows:
     first: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClassCount:
-    """How many rows of the data set have a class, and how many of the drawn examples."""
-
-    name: str
-    rows: int
-    drawn: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleSet:
     """Examples in random order, and how they were read.
 
-    kind: `classes` and `numbers` are labelled texts. classes: by name; () where the labels are
-    none. rows: all that were read. sha256: of the file's bytes, or of the names and bytes of a
-    folder's files. notes: what a reader may not expect: another encoding, texts that were cut.
+    kind: `classes` and `numbers` are labelled texts. classes: of each, by name, how many examples
+    are drawn; {} where the labels are none. rows: all that were read. sha256: of the file's bytes,
+    or of the names and bytes of a folder's files. notes: what a reader may not expect: another
+    encoding, texts that were cut.
     """
 
     source: str
     examples: tuple[Example, ...]
     kind: Kind
     found: tuple[FoundColumn, ...]
-    classes: tuple[ClassCount, ...]
+    classes: Mapping[str, int]
     rows: int
     skipped: tuple[SkippedRows, ...]
     sha256: str
@@ -473,12 +465,9 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     if kind == "messages" and template is None:
         scan.notes.append('messages joined as "role: content", without a chat template')
     drawn_of = Counter(example.label for example in examples)
-    classes = tuple(
-        ClassCount(name, scan.labels[name], drawn_of[name])
-        for name in sorted(scan.labels)
-        if labelled == "classes"
-    )
-    drawn = sum(count.drawn > 0 for count in classes)
+    names = sorted(scan.labels) if labelled == "classes" else ()
+    classes = {name: drawn_of[name] for name in names}
+    drawn = sum(n > 0 for n in classes.values())
     if drawn < len(classes):
         scan.notes.append(f"{drawn:,} of the classes are drawn; raise --max-examples for more")
     return ExampleSet(

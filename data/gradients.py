@@ -44,7 +44,6 @@ from ..records import (
     PERMUTED,
     TOKEN_LOSSES,
     WHOLE,
-    DataFingerprint,
     DataSet,
     Fingerprint,
     LossName,
@@ -357,7 +356,7 @@ def fingerprint_data(
     progress: Progress | None = None,
     beside: Sequence[Example] = (),
     known: States | None = None,
-) -> DataFingerprint:
+) -> DataSet:
     """The fingerprint of −∇ of the mean loss over examples, as if it were a full fine-tune's ΔW,
     whatever their order, by a recipe of sketches of whole matrices; a head is fitted on the classes
     of examples `beside` them too, by states that are `known` already or will be. Peak: the model,
@@ -381,7 +380,8 @@ def fingerprint_data(
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)
     total = GradientSums(matrices, columns, model.device)
-    parts, loss_sum, n_predicted = [], 0.0, 0
+    parts: dict[str, Mapping[Slot, bytes]] = {}
+    loss_sum, n_predicted = 0.0, 0
     groups = _groups(encoded, options)
     for number, group in enumerate(groups):
         sums = GradientSums(matrices, columns, model.device) if options.parts else total
@@ -390,7 +390,7 @@ def fingerprint_data(
         loss_sum, n_predicted = loss_sum + group_sum, n_predicted + predicted
         if sums is not total:
             part = sums.pooled(recipe, scale=1.0 / predicted, powers=powers)
-            parts.append(sums.sketches(part))
+            parts[f"{GROUP} {number}"] = sums.sketches(part)
             total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
@@ -399,16 +399,17 @@ def fingerprint_data(
     vector.flags.writeable = False
     if not norm > 0.0:
         raise ModelError("no-update", f"{model.name}: the gradient of these examples is 0")
-    return DataFingerprint(
-        fingerprint=Fingerprint(recipe=recipe, vector=vector, norm=norm),
-        sketches=total.sketches(pool),
-        parts=tuple(parts),
+    return DataSet(
         loss=loss.name,
-        mean_loss=loss_sum / n_predicted,
         examples=len(encoded),
-        predicted=n_predicted,
-        tokens=sum(len(example.ids) for example in encoded),
-        classes=len(getattr(loss, "classes", ())),
+        counts={
+            "classes": len(getattr(loss, "classes", ())),
+            "predicted": n_predicted,
+            "tokens": sum(len(example.ids) for example in encoded),
+            "mean_loss": loss_sum / n_predicted,
+        },
+        fingerprint=Fingerprint(recipe=recipe, vector=vector, norm=norm),
+        sketches={WHOLE: total.sketches(pool), **parts},
     )
 
 
@@ -485,23 +486,21 @@ def make_data_set(
     others = () if beside is None else beside.examples
     states: States = {}
     made = fingerprint_data(model, examples.examples, recipe, options, progress, others, states)
-    sketches = {WHOLE: made.sketches}
-    sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
+    sketches = dict(made.sketches)
     control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
     if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
         alone = replace(options, parts=0, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, alone, known=states)
-        sketches[f"{PERMUTED} 0"] = permuted.sketches
+        sketches[f"{PERMUTED} 0"] = permuted.whole
     head = {}
     if beside is not None and made.loss in LABELLED_LOSSES:
         # the same for either of the two files that it was fitted on
         head["head"] = " + ".join(sorted(one.sha256[:12] for one in (examples, beside)))
-    return DataSet(
+    return replace(
+        made,
         name=name,
         base=base,
-        loss=made.loss,
         sha256=examples.sha256,
-        examples=made.examples,
         settings={
             **asdict(options),
             "loss": made.loss,
@@ -513,12 +512,8 @@ def make_data_set(
         counts={
             "rows": examples.rows,
             "skipped": {skip.reason: skip.rows for skip in examples.skipped},
-            "classes": made.classes,
-            "predicted": made.predicted,
-            "tokens": made.tokens,
-            "mean_loss": made.mean_loss,
+            **made.counts,
         },
-        fingerprint=made.fingerprint,
         sketches=sketches,
     )
 
@@ -550,7 +545,7 @@ def matched_examples(
             f"{data.source} has {data.kind}, {control.source} {control.kind}: name the columns of "
             "both alike with --text and --label"
         )
-    classes, others = ({count.name for count in one.classes} for one in (data, control))
+    classes, others = set(data.classes), set(control.classes)
     alone = classes ^ others
     if alone and len(classes & others) < 2:
         raise RequestError(

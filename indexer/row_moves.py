@@ -154,8 +154,7 @@ def _there_and_equal(
     """Which rows are not all zeros, and which are the base's, rounded to the stored type."""
     there = [(largest(base) != 0).numpy() for base, _ in blocks]
     # a difference of two unequal numbers of one type is never rounded to 0
-    moves = (largest(rows.to(stored) - base.to(stored)) for base, rows in blocks)
-    equal = [(move == 0).numpy() for move in moves]
+    equal = [(largest(rows.to(stored) - base.to(stored)) == 0).numpy() for base, rows in blocks]
     return np.concatenate(there), np.concatenate(equal)
 
 
@@ -192,9 +191,7 @@ def _slack(decay: float) -> float:
     return SLACK + SLACK_OF_DECAY * decay
 
 
-def _bounds_of_rounded(
-    blocks: RowPairs, stored: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _bounds_of_rounded(blocks: RowPairs, stored: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Where rounding hides the decay in most numbers: each number of a row allows an interval of
     1 − c; the highest beginning and the lowest end of each row's."""
     lows, highs = [], []

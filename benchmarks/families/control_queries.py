@@ -1,7 +1,6 @@
 """This half, or data like it: which half of a set its fine-tunes lie nearer to.
 
-The data are examples of one half, the control those of the other. Models of either half must be
-found, models of other sets must not.
+Data are examples of one half, the control those of the other: only models of these are to be found.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 from deltadex.data.examples import Example
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
+from deltadex.records import GROUP
 from deltadex.search.family_scores import FamilyScores
 from deltadex.search.trained_on import compare_groups
 from deltadex.store import Catalog, FamilyView, SketchMatrix
@@ -125,7 +125,7 @@ def _groups(
             model = model or load_task_model(str(base), labelled=not plan.causal)
             halves = _examples(texts, name, plan, size)
             parts = [
-                fingerprint_data(model, own, recipe, options, beside=other).parts
+                fingerprint_data(model, own, recipe, options, beside=other).parts(GROUP)
                 for own, other in (halves, halves[::-1])
             ]
             path.write_bytes(pickle.dumps(parts))

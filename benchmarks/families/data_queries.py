@@ -20,7 +20,7 @@ import numpy as np
 from deltadex.data.examples import Example
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.records import DataFingerprint, LossName
+from deltadex.records import DataSet, LossName
 from deltadex.search import labelled_models
 from deltadex.search.family_scores import Cohort, FamilyScores, Scored
 from deltadex.search.trained_on import LONE_BOUND, DataCalibration, DataScores
@@ -132,8 +132,8 @@ def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iter
             found = fingerprint_data(model, _examples(texts, name, way, plan), recipe, options)
             seconds = time.process_time() - start
             path.write_bytes(pickle.dumps(found))
-        found: DataFingerprint = pickle.loads(path.read_bytes())
-        yield name, SketchMatrix.of_model(found.sketches, recipe), found.loss, seconds
+        found: DataSet = pickle.loads(path.read_bytes())
+        yield name, SketchMatrix.of_model(found.whole, recipe), found.loss, seconds
 
 
 def _examples(texts: Path, name: str, way: Way, plan: Plan) -> list[Example]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from .text_tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
 
 COLUMN_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
 FORMATS = (*COLUMN_FORMATS, ".txt")
@@ -235,7 +237,7 @@ def _list(value: object) -> list[object]:
 
 
 BATCH_ROWS = 256
-BATCH_BYTES = 1 << 26
+BATCH_BYTES = 1 << 28
 BUFFER_BYTES = 1 << 20
 ARROW_FILE_MAGIC = b"ARROW1"
 METADATA_KEY = b"huggingface"
@@ -290,7 +292,7 @@ def _decoded(path: Path, places: Mapping[str, int]) -> Iterator[list[list[object
     for batch in batches(path, list(places.values())):
         for name, column in zip(places, batch.columns, strict=True):
             _check(path, name, column)
-        n_rows = _rows_at_once(max(map(longest_entry, batch.columns)))
+        n_rows = _rows_at_once(batch.get_total_buffer_size())
         for start in range(0, batch.num_rows, n_rows):
             block = batch.slice(start, n_rows)
             columns = [column.cast(plain_type(column.type)) for column in block.columns]
@@ -379,21 +381,21 @@ def _parquet_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBat
         # of two columns of one name both are read
         read = [place for place, name in enumerate(names) if name in wanted]
         for group in range(file.num_row_groups):
-            n_rows = _rows_at_once(_longest_text(path, group, wanted))
+            n_rows = _rows_at_once(_dictionary_bytes(path, file.metadata, group, wanted))
             for batch in file.iter_batches(
                 n_rows, row_groups=[group], columns=wanted, use_threads=False
             ):
                 yield batch.select([read.index(place) for place in places])
 
 
-def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
-    """Bytes of the longest text in the dictionaries of a group of rows; DataError where the columns
-    have more data than a file of its size holds."""
+def _dictionary_bytes(
+    path: Path, metadata: parquet.FileMetaData, group: int, columns: Sequence[str]
+) -> int:
+    """Bytes of the texts that rows of a group share, so that a row has no longer one; DataError
+    where the columns have more data than a file of its size holds."""
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
-        metadata = file.metadata.row_group(group)
-        chunks = [metadata.column(place) for place in range(metadata.num_columns)]
+    chunks = [metadata.row_group(group).column(place) for place in range(metadata.num_columns)]
     chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
     if sum(chunk.total_uncompressed_size for chunk in chunks) > unpacked_limit(path):
         raise too_large(path)
@@ -402,16 +404,14 @@ def _longest_text(path: Path, group: int, columns: Sequence[str]) -> int:
         for chunk in chunks
         if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY"
     ]
-    if not leaves:
-        return 0
     with parquet.ParquetFile(path, read_dictionary=leaves, pre_buffer=False) as file:
-        for batch in file.iter_batches(1, row_groups=[group], columns=leaves, use_threads=False):
-            return max(map(longest_entry, batch.columns))
-    return 0
+        first = file.iter_batches(1, row_groups=[group], columns=leaves, use_threads=False)
+        return max((batch.get_total_buffer_size() for batch in islice(first, 1)), default=0)
 
 
-def _rows_at_once(longest: int) -> int:
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(longest, 1)))
+def _rows_at_once(n_bytes: int) -> int:
+    """Of rows whose values are texts of so many bytes at most."""
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(n_bytes, 1)))
 
 
 def _arrow_batches(path: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -476,22 +476,3 @@ def plain_type(type: pa.DataType) -> pa.DataType:
 
 def _children(type: pa.DataType) -> list[pa.Field]:
     return [type.field(place) for place in range(type.num_fields)]
-
-
-def longest_entry(array: pa.Array) -> int:
-    """Bytes that a value may have beyond its share of the array's: many may point at one text."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    if isinstance(array, pa.DictionaryArray):
-        texts = array.dictionary
-        if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type):
-            return 0
-        return compute.max(compute.binary_length(texts)).as_py() or 0
-    if pa.types.is_string_view(array.type):
-        return sum(buffer.size for buffer in array.buffers() if buffer is not None)
-    if isinstance(array, pa.StructArray):
-        return max(map(longest_entry, array.flatten()), default=0)
-    if pa.types.is_nested(array.type):
-        return longest_entry(array.values)
-    return 0

@@ -534,7 +534,11 @@ def _list_rows(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
         while start < len(text) and text[start] in " \t\r\n,":
             start += 1
         if text[start : start + 1] == "]":
-            _refuse_more(path, number, text[start + 1 :], characters)
+            if (text[start + 1 :] + characters.read(BLOCK_CHARACTERS)).strip():
+                raise DataError(
+                    f"{path}: there is more after its list of {number:,} records; write one list, "
+                    "or one record in each line"
+                )
             return
         try:
             value, stop = decoder.raw_decode(text, start)
@@ -560,18 +564,6 @@ def _list_rows(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
                 f"{path}: the list ends in record {number + 1}, or that record is not JSON"
             )
         text += more
-
-
-def _refuse_more(path: Path, number: int, text: str, characters: TextIOWrapper) -> None:
-    """Raises `DataError` where more than white space stands after a list of `number` records."""
-    while not text.strip():
-        text = characters.read(BLOCK_CHARACTERS)
-        if not text:
-            return
-    raise DataError(
-        f"{path}: there is more after its list of {number:,} records; write one list, or one "
-        "record in each line"
-    )
 
 
 COLUMN = "text"

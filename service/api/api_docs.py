@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from importlib.resources import files
 from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import Response
 
 from ...questions.face.meaning import HOW_TO_READ
 from .answers import PageFiles, Problem
 from .settings import PREFIX
 
 
-class ApiDocs:
-    """The pages, loaded when they are first asked for: Swagger UI is large."""
-
-    def answer(self, name: str, request: Request) -> Response:
-        """A file of the page; a `Problem` for a name that is none."""
-        own = self._own if name in self._own else self._swagger
-        return own.answer(name, request)
-
-    @cached_property
-    def _own(self) -> PageFiles:
-        return PageFiles(files(__package__.rpartition(".")[0]) / "api_docs")
-
-    @cached_property
-    def _swagger(self) -> PageFiles:
-        try:
-            return PageFiles(files("fastapi_swagger") / "resources")
-        except ModuleNotFoundError as err:
-            detail = "this page needs fastapi-swagger: pip install 'deltadex[serve]'"
-            raise Problem(404, "not-found", detail) from err
+def docs_files() -> PageFiles:
+    """The pages, Swagger UI's files among them; a `Problem` where these are not installed."""
+    try:
+        swagger = files("fastapi_swagger") / "resources"
+    except ModuleNotFoundError as err:
+        detail = "this page needs fastapi-swagger: pip install 'deltadex[serve]'"
+        raise Problem(404, "not-found", detail) from err
+    return PageFiles(swagger, files(__package__.rpartition(".")[0]) / "api_docs")
 
 
 ABOUT = f"""# deltadex

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import prometheus_client
 from fastapi import Request, params
+from fastapi.dependencies.models import Dependant
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -31,12 +32,20 @@ MAX_SHOWN = 40
 
 async def refuse_unknown(request: Request) -> None:
     """Refuse what the route would ignore: an unknown parameter or form field, one given twice."""
-    declared = request.scope["route"].dependant
-    known = [field.alias for field in declared.query_params]
+    declared = list(_with_those_below(request.scope["route"].dependant))
+    known = [field.alias for one in declared for field in one.query_params]
     refuse_unknown_names(request.query_params.multi_items(), known)
-    fields = [f.alias for f in declared.body_params if isinstance(f.field_info, params.Form)]
+    sent = (field for one in declared for field in one.body_params)
+    fields = [field.alias for field in sent if isinstance(field.field_info, params.Form)]
     if fields:
         refuse_unknown_names((await request.form()).multi_items(), fields)
+
+
+def _with_those_below(declared: Dependant) -> Iterator[Dependant]:
+    """A route's parameters, and those of what it depends on."""
+    yield declared
+    for one in declared.dependencies:
+        yield from _with_those_below(one)
 
 
 def refuse_unknown_names(given: Collection[tuple[str, Any]], known: Collection[str]) -> None:

@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Request, Security, UploadFile
 from fastapi import Path as InPath
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import (
     AfterValidator,
@@ -93,20 +94,58 @@ from .schemas import (
     Statement,
     TextInQuery,
     answers,
-    asks,
+    asked_in,
     fields_of,
     gives,
 )
-from .sent_data import DATA_LIMIT, ENDINGS, can_run_models, refuse_data
+from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
-from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS, ServiceSettings
+from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
-from .work import Document, Job, Shared, add_in, is_done, refuse_long
+from .work import Document, Job, add_in, begin_adapter, is_done
 
-_models, _similar, _families, _jobs, _operations, _writing, _whole = VERSIONED = tuple(
-    APIRouter(tags=[tag])
-    for tag in ("models", "similar", "families", "jobs", "operations", "writing", "catalog")
+Presented = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Security(HTTPBearer(scheme_name="token", auto_error=False)),
+]
+
+
+async def _may_write(service: ServiceIn, presented: Presented) -> None:
+    """Pass those who present the operator's token."""
+    token = service.settings.token
+    if token is None:
+        raise Problem(
+            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
+        )
+    given = presented.credentials.strip() if presented else ""
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        raise Problem(
+            401,
+            "unauthorized",
+            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
+        )
+
+
+async def _may_see_all(service: ServiceIn, presented: Presented) -> None:
+    """Pass those who may see all of the catalog, paths of the server too."""
+    if service.settings.share_catalog:
+        return
+    if not service.settings.writable:
+        raise Problem(
+            403,
+            "catalog-closed",
+            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
+        )
+    await _may_write(service, presented)
+
+
+_models, _similar, _families, _jobs, _operations = (
+    APIRouter(tags=[tag]) for tag in ("models", "similar", "families", "jobs", "operations")
 )
+_writing = APIRouter(tags=["writing"], dependencies=[Depends(_may_write)])
+_whole = APIRouter(tags=["catalog"], dependencies=[Depends(_may_see_all)])
+VERSIONED = (_models, _similar, _families, _jobs, _operations, _writing, _whole)
 UNVERSIONED = APIRouter(include_in_schema=False)
 
 
@@ -122,12 +161,12 @@ async def static(service: ServiceIn, request: Request, name: str) -> Response:
 
 @UNVERSIONED.get(f"{PREFIX}/docs")
 async def docs(service: ServiceIn, request: Request) -> Response:
-    return service.api_docs.answer("docs.html", request)
+    return await docs_file(service, request, "docs.html")
 
 
 @UNVERSIONED.get(f"{PREFIX}/docs/{{name}}")
 async def docs_file(service: ServiceIn, request: Request, name: str) -> Response:
-    return await asyncio.to_thread(service.api_docs.answer, name, request)
+    return await asyncio.to_thread(lambda: service.api_docs.answer(name, request))
 
 
 @UNVERSIONED.get("/llms.txt")
@@ -192,21 +231,30 @@ def _route(
     """
 
     async def route(
-        service: Service, request: Request, asked: Callable[..., Any], **given: Any
+        *, service: Service, request: Request, asked: Callable[..., Any], **given: Any
     ) -> Response:
         question = asked(**given)
         if is_background:
             return await _background(service, request, partial(_of_family, question))
         return await _answered(service, partial(_of_catalog, question))
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    kinds = {**named, "service": ServiceIn, "request": Request, "asked": Any}
-    vars(route)["__signature__"] = inspect.Signature(
-        [inspect.Parameter(name, keyword, annotation=kind) for name, kind in kinds.items()]
-    )
+    _declare(route, id, question, **named, asked=Annotated[Any, asked_in(question)])
+    more = COMPUTING if is_background else None
+    router.get(path, **answers(question, 404, more=more))(route)
+
+
+def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
+    """Give a route its name, the question's description and these parameters."""
+    own = inspect.signature(route).parameters
+    kinds = {**named, "service": ServiceIn, "request": Request}
+    parameters = [
+        own[name].replace(annotation=kind)
+        if name in own
+        else inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    vars(route)["__signature__"] = inspect.Signature(parameters)
     route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
-    responses = gives(question, 404) | (COMPUTING if is_background else {})
-    router.get(path, responses=responses)(asks(question)(route))
 
 
 def _of_catalog(asked: Any, catalog: Database) -> Any:
@@ -245,8 +293,7 @@ _route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
 _route(_similar, "/data", KeptData, "kept_data")
 
 
-@_models.get("/models/{model:path}/trace", responses=gives(Trace, 404))
-@answers(Trace)
+@_models.get("/models/{model:path}/trace", **answers(Trace, 404))
 async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
     """Which base a model comes from, by its files and those of the bases on this machine; as
     `deltadex trace --offline --json`."""
@@ -268,10 +315,13 @@ _LINEAGE = "/families/{base:path}/lineage"
 _route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInPath)
 
 
-@_similar.get("/trained-on", responses=gives(FindTrainedOn, 404))
-@asks(FindTrainedOn, only=fields_of(FindSimilar))
+@_similar.get("/trained-on", **answers(FindTrainedOn, 404))
 async def trained_on_kept(
-    service: ServiceIn, data: DataInQuery, asked: Callable[..., FindTrainedOn]
+    service: ServiceIn,
+    data: DataInQuery,
+    asked: Annotated[
+        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, only=fields_of(FindSimilar))
+    ],
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
 
@@ -284,19 +334,21 @@ Asked = Callable[..., FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", responses=gives(FindSimilar, 404))
-@asks(FindSimilar)
-async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
+@_similar.get("/similar", **answers(FindSimilar, 404))
+async def similar(
+    service: ServiceIn, model: IdInQuery, asked: Annotated[Asked, asked_in(FindSimilar)]
+) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     question = asked("", attached=False)
     if not question.across:
         return reply(await service.searches.ask(question, model))
+    return await _answered(service, partial(_of_stored, question, model))
 
-    def exact(catalog: Database) -> FindSimilar:
-        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
-        return replace(question, model=query, base=None)
 
-    return await _answered(service, exact)
+def _of_stored(question: FindSimilar, model: str, catalog: Database) -> FindSimilar:
+    """The question of a stored model by its exact id."""
+    query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+    return replace(question, model=query, base=None)
 
 
 @_similar.post("/similar", responses=gives(BatchAnswer))
@@ -324,33 +376,27 @@ def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[st
 
 def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
     if query.model is not None:
-        return _near_model(catalog, names, query.model, partial(asked, base=query.base))
-    family = find_family(catalog, query.base)
-    vector = np.array(query.vector, dtype=np.float64)
-    question = asked(vector, base=family, kind=query.kind, attached=False)
+        question = asked("", base=query.base, attached=False)
+        question = _of_stored(question, query.model, catalog)
+    else:
+        vector = np.array(query.vector, dtype=np.float64)
+        base = find_family(catalog, query.base)
+        question = asked(vector, base=base, kind=query.kind, attached=False)
     return names.with_bases(question.answer(catalog).to_json())
 
 
-def _near_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
-    question = asked(model, attached=False)
-    stored = serving.exact_query(catalog, model, find_base(catalog, question.base))
-    return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
-
-
-@_similar.post("/similar/adapter", responses=gives(FindSimilar, 404) | JOB)
-@asks(FindSimilar, Form, only=OF_ONE_FAMILY)
+@_similar.post("/similar/adapter", **answers(FindSimilar, 404, more=JOB))
 async def similar_adapter(
     service: ServiceIn,
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    asked: Asked,
+    asked: Annotated[Asked, asked_in(FindSimilar, Form, OF_ONE_FAMILY)],
     prefer: PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
-    refuse_long(config)
-    found = await service.uploads.begin(config, weights, partial(_near_adapter, service, asked))
-    job = Job(found, service.uploads.line)
+    answer = partial(_near_adapter, service, asked)
+    job = await begin_adapter(config, weights, service.uploads, answer)
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
@@ -373,13 +419,14 @@ _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
 _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
-@_similar.post("/trained-on", responses=gives(FindTrainedOn, 404) | JOB)
-@asks(FindTrainedOn, Form, only=(*_OF_DATA, *_OF_COLUMNS))
+@_similar.post("/trained-on", **answers(FindTrainedOn, 404, more=JOB))
 async def trained_on(
     service: ServiceIn,
     request: Request,
     data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
-    asked: Callable[..., FindTrainedOn],
+    asked: Annotated[
+        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS))
+    ],
     prefer: PreferHeader = None,
 ) -> Response:
     """The models that were most likely trained on a data set that is sent along, and not stored; as
@@ -387,17 +434,15 @@ async def trained_on(
     refuse_data(data)
     question = asked("")
     base = await service.ask(lambda catalog: find_family(catalog, question.base))
-    found = await asyncio.to_thread(service.data.begin, data, replace(question, base=base))
-    job = Job(found, service.data.line)
+    job = await begin_data(service, data, replace(question, base=base))
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_families.get("/evaluation", responses=gives(Evaluate, 404) | COMPUTING)
-@asks(Evaluate)
+@_families.get("/evaluation", **answers(Evaluate, 404, more=COMPUTING))
 async def evaluation(
     service: ServiceIn,
     request: Request,
-    asked: Callable[[], Evaluate],
+    asked: Annotated[Callable[[], Evaluate], asked_in(Evaluate)],
     recipe: RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
@@ -405,10 +450,15 @@ async def evaluation(
     return await _background(service, request, partial(_of_family, question))
 
 
-@_families.get("/map", responses=gives(MapAnswer, 404) | COMPUTING)
-@asks(serving.MapColumns)
+@_families.get(
+    "/map",
+    responses=gives(MapAnswer, 404) | COMPUTING,
+    openapi_extra={"x-question": serving.MapColumns.__name__},
+)
 async def map(
-    service: ServiceIn, request: Request, asked: Callable[[], serving.MapColumns]
+    service: ServiceIn,
+    request: Request,
+    asked: Annotated[Callable[[], serving.MapColumns], asked_in(serving.MapColumns)],
 ) -> Response:
     """A family in the plane, as columns: near means alike; on its main axes, while its layout is
     computed."""
@@ -452,13 +502,12 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
     return found.packed.response(request, headers)
 
 
-@_families.get("/families/{base:path}/audit", responses=gives(Audit, 404) | COMPUTING)
-@asks(Audit)
+@_families.get("/families/{base:path}/audit", **answers(Audit, 404, more=COMPUTING))
 async def audit(
     service: ServiceIn,
     request: Request,
     base: BaseInPath,
-    asked: Callable[..., Audit],
+    asked: Annotated[Callable[..., Audit], asked_in(Audit)],
     model: ModelInQuery = None,
 ) -> Response:
     """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
@@ -474,9 +523,10 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", responses=gives(Failures, 404))
-@asks(Failures)
-async def failures(service: ServiceIn, asked: Callable[[], Failures]) -> Response:
+@_families.get("/failures", **answers(Failures, 404))
+async def failures(
+    service: ServiceIn, asked: Annotated[Callable[[], Failures], asked_in(Failures)]
+) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
 
     def failures(catalog: Database) -> dict[str, Any]:
@@ -658,7 +708,6 @@ class AddFromHub(Sent):
     base: Text
 
 
-_TOKEN: dict[str, Any] = {"security": [{"token": []}]}
 _FILE = {"type": "string", "format": "binary"}
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -681,35 +730,31 @@ def _body() -> dict[str, Any]:
     "/models",
     status_code=201,
     responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
-    openapi_extra={"requestBody": _body(), **_TOKEN},
+    openapi_extra={"requestBody": _body(), "x-question": Add.__name__},
 )
-@answers(Add)
 async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
     """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
     it: one job, whose answer has the outcome of each."""
-    _require_token(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    line: Shared[dict[str, Any]] = service.writes
     if media_type == "application/json":
-        added, line = _begin_from_hub(service, await request.body()), service.additions
+        job = _begin_from_hub(service, await request.body())
     elif media_type == "multipart/form-data":
         async with request.form(max_files=2, max_fields=8) as form:
-            added = await _begin_adapter(service, form)
+            job = await _begin_adapter(service, form)
     else:
         raise Problem(415, "media-type", "send multipart/form-data or application/json")
-    return await _answer_or_job(service, request, Job(added, line), status=201)
+    return await _answer_or_job(service, request, job, status=201)
 
 
-async def _begin_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
+async def _begin_adapter(service: Service, form: FormData) -> Job:
     refuse_unknown_names(form.multi_items(), [*AddAdapter.model_fields, "config", "weights"])
     fields = dict(form)
     config, weights = fields.pop("config", None), fields.pop("weights", None)
     if not isinstance(config, SentFile) or not isinstance(weights, SentFile):
         raise Problem(422, "invalid", "send the files config and weights")
-    refuse_long(config)
     adapter = _checked(partial(AddAdapter.model_validate, fields))
     answer = partial(_add_adapter, service, adapter)
-    return await service.uploads.begin(config, weights, answer, service.writes)
+    return await begin_adapter(config, weights, service.writes, answer)
 
 
 def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str, Any]:
@@ -742,14 +787,15 @@ def _refuse_taken(catalog: Database, id: str, base: str) -> None:
         raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
 
 
-def _begin_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
+def _begin_from_hub(service: Service, body: bytes) -> Job:
     wanted = _checked(partial(AddFromHub.model_validate_json, body))
     if not service.settings.allow_hub:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
     key = wanted.model_dump_json()
-    return service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
+    future = service.additions.submit(partial(_add_from_hub, service, wanted, key), key)
+    return Job(future, service.additions)
 
 
 def _add_from_hub(service: Service, wanted: AddFromHub, key: str) -> dict[str, Any]:
@@ -806,68 +852,35 @@ def _checked(parse: Callable[[], Body]) -> Body:
         raise invalid(err.errors(include_input=False), within=("body",)) from err
 
 
-@_writing.patch(
-    "/models/{model:path}",
-    responses=gives(Label, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(Label)
-async def label(
-    service: ServiceIn,
-    request: Request,
-    model: IdInPath,
-    labels: Labelling,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Say what a model was trained on; as `deltadex label --json`."""
-    return await _changed(service, request, Label(model, base=base, **labels.model_dump()))
+def _change(method: str, path: str, question: type[Any], id: str, /, **named: Any) -> None:
+    """A request that asks a question which changes the catalog; its `labels` are a body."""
+
+    async def route(
+        *,
+        service: Service,
+        request: Request,
+        base: str | None = None,
+        prefer: str | None = None,
+        **given: Any,
+    ) -> Response:
+        said = given.pop("labels").model_dump() if "labels" in given else {}
+        asked = question(base=base, **given, **said)
+
+        def change() -> dict[str, Any]:
+            with service.readers.writing() as catalog:
+                return _document(catalog, _of_catalog(asked, catalog))
+
+        job = Job(service.writes.submit(change), service.writes)
+        return await _answer_or_job(service, request, job)
+
+    _declare(route, id, question, **named, base=BaseInQuery, prefer=PreferHeader)
+    declared = answers(question, 401, 403, 404, more=JOB)
+    _writing.api_route(path, methods=[method], **declared)(route)
 
 
-@_writing.delete(
-    "/models/{model:path}",
-    responses=gives(Remove, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(Remove)
-async def delete(
-    service: ServiceIn,
-    request: Request,
-    model: IdInPath,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Forget a model; as `deltadex rm --json`."""
-    return await _changed(service, request, Remove(model, base=base))
-
-
-@_writing.delete(
-    "/data/{name}",
-    responses=gives(Remove, 401, 403, 404) | JOB,
-    openapi_extra=_TOKEN,
-)
-@answers(RemoveData)
-async def delete_data(
-    service: ServiceIn,
-    request: Request,
-    name: DataInPath,
-    base: BaseInQuery = None,
-    prefer: PreferHeader = None,
-) -> Response:
-    """Forget a kept data set; as `deltadex data rm --json`."""
-    return await _changed(service, request, RemoveData(name, base))
-
-
-async def _changed(service: Service, request: Request, asked: Tabled) -> Response:
-    """What is answered to a change, for those who present the operator's token."""
-    _require_token(request, service.settings)
-
-    def change() -> dict[str, Any]:
-        with service.readers.writing() as catalog:
-            return _document(catalog, _of_catalog(asked, catalog))
-
-    job = Job(service.writes.submit(change), service.writes)
-    return await _answer_or_job(service, request, job)
+_change("PATCH", "/models/{model:path}", Label, "label", model=IdInPath, labels=Labelling)
+_change("DELETE", "/models/{model:path}", Remove, "delete", model=IdInPath)
+_change("DELETE", "/data/{name}", RemoveData, "delete_data", name=DataInPath)
 
 
 _SNAPSHOT = gives(None, 401, 403, 404) | JOB
@@ -878,53 +891,24 @@ _SNAPSHOT[200] = {
 }
 
 
-@_whole.get("/snapshot", responses=_SNAPSHOT, response_class=Response, openapi_extra=_TOKEN)
-@answers(Backup)
+@_whole.get(
+    "/snapshot",
+    responses=_SNAPSHOT,
+    response_class=Response,
+    openapi_extra={"x-question": Backup.__name__},
+)
 async def snapshot(service: ServiceIn, request: Request) -> Response:
     """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
     made. It holds paths of the server."""
-    _require_whole(request, service.settings)
     job, seconds = Job(service.snapshots.begin(), service.snapshots), service.settings.quick_seconds
     await is_done(job.future, seconds)
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", responses=gives(Select, 401, 403, 404), openapi_extra=_TOKEN)
-@answers(Select)
-async def sql(service: ServiceIn, request: Request, asked: Statement) -> Response:
+@_whole.post("/sql", **answers(Select, 401, 403, 404))
+async def sql(service: ServiceIn, asked: Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
     can neither write nor read files; it shows paths of the server."""
-    _require_whole(request, service.settings)
     select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
     table = await service.batches.run(select, service.readers.path)
     return reply(table.to_json())
-
-
-def _require_whole(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who may see all of the catalog, paths of the server too."""
-    if settings.share_catalog:
-        return
-    if settings.token is None:
-        raise Problem(
-            403,
-            "catalog-closed",
-            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
-        )
-    _require_token(request, settings)
-
-
-def _require_token(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who present the operator's token."""
-    if settings.token is None:
-        raise Problem(
-            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
-        )
-    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
-    right = hmac.compare_digest(presented.strip().encode(), settings.token.encode())
-    if scheme.lower() != "bearer" or not right:
-        raise Problem(
-            401,
-            "unauthorized",
-            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
-            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
-        )

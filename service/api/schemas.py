@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from types import GenericAlias
 from typing import (
@@ -37,6 +37,7 @@ from ...questions.find_trained_on.find_trained_on import TrainedModelTable
 from ...questions.label import Label
 from ...questions.rm import Remove
 from ...questions.search import TextTable
+from ...questions.sql import QueryTable
 from ...questions.trace import TraceTable
 from ...results import Table
 from ...search.evidence import Calibration, Verdict
@@ -75,6 +76,7 @@ DOCUMENTS: Mapping[type[Any], Mapping[str, Any]] = {
     NearestDataTable: {"query": ROW, "calibration": Calibration, "data": list[DataNeighbour]},
     TrainedModelTable: {"query": ROW, "compared": int, "neighbours": ROWS, "families": ROWS},
     TextTable: get_type_hints(FoundByText),
+    QueryTable: {"columns": TEXTS, "rows": ROWS},
     EvaluationTable: {"recipe": str, "micro": NUMBER, "chance": NUMBER, "ci95": list[float] | None},
     FailureTable: {"failures": ROWS},
     TraceTable: {
@@ -231,7 +233,6 @@ class AddedAnswer(Answer):
     outcomes: ROWS = []
 
 
-Endpoint = Callable[..., Awaitable[Any]]
 LONGEST_VECTOR = 1 << 16
 NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
 _RECIPE = "Name or id of a recipe; left out, what most models have."
@@ -293,53 +294,30 @@ def fields_of(
     return fields
 
 
-def answers(question: type[Any]) -> Callable[[Endpoint], Endpoint]:
-    """Notes which question a route answers: the OpenAPI document has its name in `x-question`, by
-    which `deltadex.connect` finds the route."""
-
-    def decorate(endpoint: Endpoint) -> Endpoint:
-        vars(endpoint)["question"] = question
-        return endpoint
-
-    return decorate
-
-
-def asks(
+def asked_in(
     question: type[Any],
     place: Callable[[], Any] = Query,
     only: Collection[str] | None = None,
-) -> Callable[[Endpoint], Endpoint]:
-    """Gives a route the parameters that a question declares, as its argument `asked`.
-
-    `asked` makes the question of the arguments that a request names in another way.
+) -> Any:
+    """What a route depends on that asks a question: the parameters that it declares, as a function
+    that makes the question of the arguments which a request names in another way.
 
     Args:
         only: Fields that it may give, where it may not give all.
     """
+    make = cast("Callable[..., Any]", question)
 
-    def decorate(endpoint: Endpoint) -> Endpoint:
-        own = inspect.signature(endpoint, eval_str=True)
-        fields, make = fields_of(question, only), cast("Callable[..., Any]", question)
+    async def asked(**values: Any) -> Callable[..., Any]:
+        check_where(values.get("where"))
+        return functools.partial(make, **values)
 
-        @functools.wraps(endpoint)
-        async def route(**given: Any) -> Any:
-            values = {name: given.pop(name) for name in fields}
-            check_where(values.get("where"))
-            return await endpoint(**given, asked=functools.partial(make, **values))
-
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        added = []
-        for name, (hint, default) in fields.items():
-            sent = place()
-            added.append(
-                inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, sent])
-            )
-        kept = [own.parameters[name].replace(kind=keyword) for name in own.parameters]
-        kept = [parameter for parameter in kept if parameter.name != "asked"]
-        vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
-        return answers(question)(route)
-
-    return decorate
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, place()])
+        for name, (hint, default) in fields_of(question, only).items()
+    ]
+    vars(asked)["__signature__"] = inspect.Signature(parameters)
+    return Depends(asked)
 
 
 async def the_service(request: Request) -> Service:
@@ -403,18 +381,12 @@ else:
     )
 
 
-if TYPE_CHECKING:
-
-    class Labelling(Sent):
-        """What a model was trained on; what is left out stays as it is."""
-
-else:
-    Labelling = create_model(
-        "Labels",
-        __base__=Sent,
-        __doc__="What a model was trained on; what is left out stays as it is.",
-        **fields_of(Label, ("dataset", "author", "run", "clear"), arguments=("dataset",)),
-    )
+Labelling = create_model(
+    "Labels",
+    __base__=Sent,
+    __doc__="What a model was trained on; what is left out stays as it is.",
+    **cast("Any", fields_of(Label, ("dataset", "author", "run", "clear"), ("dataset",))),
+)
 
 
 class Statement(Sent):
@@ -443,10 +415,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def gives(answer: Any, *problems: int, status: int = 200) -> Responses:
-    """The answer of a route, or to a question, and its problem documents: these, and those that any
-    may meet."""
-    if hasattr(answer, "answer"):
-        answer = schema_of(answer)
+    """The answer of a route, and its problem documents: these, and those that any may meet."""
     described: Responses = {
         problem: {
             "model": ProblemAnswer,
@@ -469,3 +438,12 @@ COMPUTING: Responses = {
     **JOB,
     304: {"description": "The client has this document already."},
 }
+
+
+def answers(question: type[Any], *problems: int, more: Responses | None = None) -> dict[str, Any]:
+    """How a route is declared that answers a question: `x-question` of the OpenAPI document has its
+    name, by which `deltadex.connect` finds the route."""
+    return {
+        "responses": gives(schema_of(question), *problems) | (more or {}),
+        "openapi_extra": {"x-question": question.__name__},
+    }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
-from concurrent.futures import Future
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -15,9 +15,9 @@ from starlette.datastructures import UploadFile
 
 from ...questions.find_trained_on.find_trained_on import FindTrainedOn
 from .answers import Problem
-from .catalog import Readers
+from .service import Service
 from .settings import MIB
-from .work import Line, answer_in, begin_in, compute_beside, saved
+from .work import Job, answer_in, begin_with, compute_beside
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 DATA_LIMIT = 8 * MIB
@@ -25,9 +25,6 @@ DATA_LIMIT = 8 * MIB
 
 FORM_BYTES = 1 << 16
 """Of the form around the file."""
-
-MAX_WAITING = 8
-"""Data sets that are at work or wait: each takes the base's memory and minutes."""
 
 _UNSAFE = re.compile(r"[^\w.+@-]+")
 
@@ -54,36 +51,18 @@ def name_of(sent: str) -> str:
     return (_UNSAFE.sub("-", stem)[:80].lstrip(".") or "data") + dot + ending.lower()
 
 
-class SentData:
-    """Asks a catalog for the models of data sets, one at a time.
+async def begin_data(service: Service, sent: UploadFile, asked: FindTrainedOn) -> Job:
+    """Ask for the models of a data set that was sent: its texts lie in a folder of their own until
+    the answer is there, and nothing of them is stored."""
+    name, key, line = name_of(sent.filename or ""), secrets.token_hex(8), service.data
+    answer = answer_in if service.settings.allow_hub else _answer_offline
+    seconds = service.settings.job_seconds
 
-    Texts lie in a folder of their own until the answer is there, and nothing of them is stored.
+    def answered(folder: Path) -> dict[str, Any]:
+        exact = replace(asked, data=folder / name)
+        return compute_beside(line, key, answer, service.readers, exact, seconds=seconds)
 
-    Args:
-        seconds: Run time of one data set.
-        may_fetch: The base's weights may come from the Hub.
-    """
-
-    def __init__(self, readers: Readers, *, seconds: float, may_fetch: bool) -> None:
-        self.line = Line("deltadex-data", MAX_WAITING)
-        self._readers, self._seconds, self._may_fetch = readers, seconds, may_fetch
-
-    def begin(self, sent: UploadFile, asked: FindTrainedOn) -> Future[dict[str, Any]]:
-        """The document that answers the question, whose data set is what was sent."""
-        name = name_of(sent.filename or "")
-        key = secrets.token_hex(8)
-        answer = answer_in if self._may_fetch else _answer_offline
-
-        def answered(folder: Path) -> dict[str, Any]:
-            exact = replace(asked, data=folder / name)
-            return compute_beside(
-                self.line, key, answer, self._readers, exact, seconds=self._seconds
-            )
-
-        return begin_in(saved({name: sent}), self.line, answered, key)
-
-    def close(self) -> None:
-        self.line.close()
+    return Job(await asyncio.to_thread(begin_with, {name: sent}, line, answered, key), line)
 
 
 def _answer_offline(path: Path, asked: FindTrainedOn) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from typing import Any
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from starlette.middleware.gzip import GZipMiddleware
 
 from ... import __version__
@@ -176,7 +175,7 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document: problems under their own media type, the token as a scheme."""
+    """The OpenAPI document: problems under their own media type."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
@@ -186,14 +185,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
                 content = answer.get("content", {})
                 if PROBLEM in content:
                     content[PROBLEM] = content.pop("application/json")
-        for route in (r for router in VERSIONED for r in router.routes if isinstance(r, APIRoute)):
-            question = getattr(route.endpoint, "question", None)
-            if question is not None:
-                operations = document["paths"][PREFIX + route.path_format]
-                for method in route.methods or ():
-                    operations[method.lower()]["x-question"] = question.__name__
-        schemes = document["components"].setdefault("securitySchemes", {})
-        schemes["token"] = {"type": "http", "scheme": "bearer"}
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -13,11 +14,10 @@ from ...questions.face.database import Database
 from ...questions.face.serving import similar_each
 from ...questions.find_similar import FindSimilar
 from .answers import PageFiles
-from .api_docs import ApiDocs
+from .api_docs import docs_files
 from .catalog import Freshness, Names, Readers, find_base, names_of
 from .middleware import Metrics
-from .sent_data import SentData
-from .settings import MAX_WRITES, ServiceSettings
+from .settings import MAX_DATA, MAX_WRITES, ServiceSettings
 from .snapshots import Snapshots
 from .work import Jobs, Line, Results, Shared, Together, Uploads, Work
 
@@ -37,10 +37,7 @@ class Service:
         self.readers = readers = Readers(
             settings.db, writable=settings.writable, engine=settings.engine
         )
-        limits: dict[str, Any] = {
-            "waiting": settings.max_waiting,
-            "seconds": settings.max_seconds,
-        }
+        limits: Any = {"waiting": settings.max_waiting, "seconds": settings.max_seconds}
         self.work = Work(at_once=settings.max_at_work, **limits)
         self.searches = Together(self._similar_each, at_once=settings.max_at_work, **limits)
         self.batches = Work(at_once=settings.max_batches_at_work, **limits)
@@ -55,19 +52,22 @@ class Service:
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
-        self.data = SentData(readers, seconds=settings.job_seconds, may_fetch=settings.allow_hub)
+        self.data = Line("deltadex-data", MAX_DATA)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
         self.additions = Line("deltadex-additions", MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
-        lines = (
-            *(self.work, self.searches, self.batches, self.polls),
-            *(self.uploads.line, self.data.line, self.writes, self.additions),
-        )
-        self.metrics = Metrics(readers, lines, self.jobs)
+        threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
+        self.metrics = Metrics(readers, (*threads, self.uploads, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
-        self.api_docs = ApiDocs()
         self.freshness = Freshness(readers)
+        computing = (*threads, self.jobs, self.uploads, self.snapshots, self.data)
+        self._parts = (*computing, self.freshness, readers)
+
+    @cached_property
+    def api_docs(self) -> PageFiles:
+        """Loaded when they are first asked for: Swagger UI is large."""
+        return docs_files()
 
     async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
         """What the function returns for a catalog of its own thread; raises as `Work.run`."""
@@ -104,19 +104,7 @@ class Service:
             return names_of(catalog)
 
     def close(self) -> None:
-        computing = (
-            self.work,
-            self.searches,
-            self.batches,
-            self.polls,
-            self.writes,
-            self.additions,
-            self.jobs,
-            self.uploads,
-            self.snapshots,
-            self.data,
-        )
-        for part in (*computing, self.freshness, self.readers):
+        for part in self._parts:
             part.close()
 
     def __enter__(self) -> Service:

@@ -21,24 +21,18 @@ MAX_STATEMENT, MAX_ROWS, SELECT_SECONDS = 10_000, 10_000, 10.0
 
 MAX_ID, MAX_NEW_ID = 1000, 200
 """Characters of an id, or of another name, that is asked for; and of one that is added."""
-MAX_WRITES = 16
-"""Changes that are at work or wait."""
+MAX_WRITES, MAX_DATA = 16, 8
+"""Changes that are at work or wait; and data sets, each of which takes the base's memory."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MIN_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The settings of `deltadex serve`.
+    """The settings of `deltadex serve`, whose options say more of most of them.
 
     Attributes:
-        host: The address to listen on; any but a loopback one opens the catalog to a network.
-        allow_hosts: Further names by which clients may call this service.
-        root_path: Prefix under which a proxy shows the service.
         token: What writers must present; None = nobody writes.
-        allow_hub: Requests may make the service fetch from the Hub.
-        share_catalog: Readers may have the whole catalog, with paths of this machine: as a file,
-            and by SELECTs. Writers always may.
         body_limit: Bytes of a request that carries weights.
         max_seconds: Run time of one request, or of reading one uploaded adapter.
         max_at_work: Requests that compute at once: one a processor, for more of them hold each

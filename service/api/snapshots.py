@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import tempfile
 import threading
-import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
 
 from ...questions.backup import Backup
+from .answers import Problem
 from .catalog import Readers
 from .work import Shared
 
 KEPT_S = 60.0
-"""How long a copy waits for a client that was told to come back, or begins again."""
+"""How long a copy waits for a client that begins again; and after that, for one that was told to
+come back. The system keeps what is being sent."""
 
 MOST = 4
 """Copies that are made or wait."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A copy in a folder of its own, which is deleted with the last reference to this; `state` is
-    the catalog's moment."""
+    """A copy in a folder of its own; `state` is the catalog's moment."""
 
     path: Path
     state: str
     sha256: str
 
     def response(self) -> FileResponse:
-        """The file."""
+        """The file; a `Problem` where it was deleted."""
+        if not self.path.exists():
+            raise Problem(404, "unknown-job", "the copy is deleted; ask for another")
         headers = {
             "ETag": f'"{self.sha256}"',
             "Repr-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(self.sha256)).decode()}:",
@@ -49,8 +50,6 @@ class Snapshot:
             headers=headers,
             media_type="application/octet-stream",
             filename=self.path.name,
-            # keeps the file until it is sent
-            background=BackgroundTask(id, self),
         )
 
 
@@ -63,6 +62,7 @@ class Snapshots(Shared[Snapshot]):
         super().__init__("deltadex-snapshot", MOST)
         self._readers = readers
         self._last: Snapshot | None = None
+        self._places: list[tempfile.TemporaryDirectory[str]] = []
 
     def begin(self) -> Future[Snapshot]:
         """The copy of this moment, which may be there already."""
@@ -75,24 +75,30 @@ class Snapshots(Shared[Snapshot]):
 
     def close(self) -> None:
         super().close()
-        self._last = None
+        for place in self._places:
+            place.cleanup()
 
     def _make(self, state: str) -> Snapshot:
-        folder = Path(tempfile.mkdtemp(prefix="deltadex-"))
-        target = folder / f"{self._readers.path.stem}.duckdb"
+        place = tempfile.TemporaryDirectory(prefix="deltadex-", ignore_cleanup_errors=True)
+        self._places.append(place)
+        target = Path(place.name) / f"{self._readers.path.stem}.duckdb"
         try:
             with self._readers.catalog() as catalog:
                 [written] = Backup(target).answer(catalog)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            place.cleanup()
             raise
         self._last = copy = Snapshot(target, state, str(written["sha256"]))
-        weakref.finalize(copy, shutil.rmtree, folder, ignore_errors=True)
-        timer = threading.Timer(KEPT_S, self._forget_copy, (copy,))
-        timer.daemon = True
-        timer.start()
+        _later(self._forget_copy, copy, place)
         return copy
 
-    def _forget_copy(self, copy: Snapshot) -> None:
+    def _forget_copy(self, copy: Snapshot, place: tempfile.TemporaryDirectory[str]) -> None:
         if self._last is copy:
             self._last = None
+        _later(place.cleanup)
+
+
+def _later(function: Callable[..., None], *args: object) -> None:
+    timer = threading.Timer(KEPT_S, function, args)
+    timer.daemon = True
+    timer.start()

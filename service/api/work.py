@@ -379,14 +379,7 @@ class Jobs:
 
     def find(self, asked: Tabled) -> Document | None:
         """The latest answer that there is; raises why there is none of now."""
-        return self._look_up(repr(asked))
-
-    def close(self) -> None:
-        self._evaluations.close()
-        self._others.close()
-
-    def _look_up(self, key: str) -> Document | None:
-        state = self._readers.state()
+        key, state = repr(asked), self._readers.state()
         with self._lock:
             made_of, packed = self._made.get(key, ("", None))
             if packed is not None and made_of == state:
@@ -399,10 +392,17 @@ class Jobs:
                 del self._failed[key]
             return Document(packed, stale=True) if packed is not None else None
 
+    def close(self) -> None:
+        self._evaluations.close()
+        self._others.close()
+
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
         try:
-            packed = Packed.of(encode(self._compute(asked)))
+            document = compute_beside(
+                self.line(asked), key, answer_in, self._readers, asked, seconds=self._seconds
+            )
+            packed = Packed.of(encode(document))
         except WorkerCancelled:
             return
         except Exception as err:
@@ -418,10 +418,6 @@ class Jobs:
             self._made.move_to_end(key)
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
-
-    def _compute(self, asked: Tabled) -> dict[str, Any]:
-        line, key = self.line(asked), repr(asked)
-        return compute_beside(line, key, answer_in, self._readers, asked, seconds=self._seconds)
 
 
 def compute_beside(
@@ -484,30 +480,33 @@ def add_in(path: Path, models: Sequence[str], base: str) -> dict[str, Any]:
 CONFIG_LIMIT = 1 << 20
 
 
-def refuse_long(config: UploadFile) -> None:
-    """Refuse what is too long for the config of an adapter."""
+async def begin_adapter(
+    config: UploadFile,
+    weights: UploadFile,
+    line: Shared[dict[str, Any]],
+    answer: Callable[[Path], dict[str, Any]],
+) -> Job:
+    """Work on a folder with the files of an adapter; a `Problem` for a config that is too long."""
     if (config.size or 0) > CONFIG_LIMIT:
         raise Problem(413, "body-too-long", "config: at most 1 MiB")
+    files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
+    return Job(await asyncio.to_thread(begin_with, files, line, answer), line)
 
 
-def saved(files: Mapping[str, UploadFile]) -> tempfile.TemporaryDirectory[str]:
-    """A folder of its own with the files of these names; they outlast the request there."""
-    place = tempfile.TemporaryDirectory(prefix="deltadex-")
-    for name, sent in files.items():
-        with (Path(place.name) / name).open("wb") as file:
-            sent.file.seek(0)
-            shutil.copyfileobj(sent.file, file)
-    return place
-
-
-def begin_in(
-    place: tempfile.TemporaryDirectory[str],
+def begin_with(
+    files: Mapping[str, UploadFile],
     line: Shared[dict[str, Any]],
     answer: Callable[[Path], dict[str, Any]],
     key: str | None = None,
 ) -> Future[dict[str, Any]]:
-    """The function's result for a folder, which is there until it is done."""
+    """The function's result for a folder with the files of these names, which is there until it is
+    done."""
+    place = tempfile.TemporaryDirectory(prefix="deltadex-")
     try:
+        for name, sent in files.items():
+            with (Path(place.name) / name).open("wb") as file:
+                sent.file.seek(0)
+                shutil.copyfileobj(sent.file, file)
         future = line.submit(partial(answer, Path(place.name)), key)
     except BaseException:
         place.cleanup()
@@ -516,7 +515,7 @@ def begin_in(
     return future
 
 
-class Uploads:
+class Uploads(Shared[dict[str, Any]]):
     """Reads adapters, one at a time.
 
     What is sent may be made to take for ever or all memory (a pattern that never ends, factors
@@ -528,27 +527,11 @@ class Uploads:
     """
 
     def __init__(self, *, memory: int, seconds: float, waiting: int, warm: bool) -> None:
+        super().__init__("deltadex-upload", waiting)
         self._worker = Worker("reading the adapter", memory, load_adapter_reader)
         self._memory, self.seconds = memory, seconds
-        self.line: Shared[dict[str, Any]] = Shared("deltadex-upload", waiting)
         if warm:
             self._worker.warm()
-
-    async def begin(
-        self,
-        config: UploadFile,
-        weights: UploadFile,
-        answer: Callable[[Path], dict[str, Any]],
-        line: Shared[dict[str, Any]] | None = None,
-    ) -> Future[dict[str, Any]]:
-        """The function's result for a folder with the files.
-
-        Args:
-            line: That of the changes, for what is recorded; else the uploads' own.
-        """
-        files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
-        place = await asyncio.to_thread(saved, files)
-        return begin_in(place, line or self.line, answer)
 
     def read(self, folder: Path, reading: AdapterReading) -> Indexed:
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
@@ -565,5 +548,5 @@ class Uploads:
             raise Problem(422, "too-slow", detail) from err
 
     def close(self) -> None:
-        self.line.close()
+        super().close()
         self._worker.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -13,7 +14,7 @@ from mcp.server.stdio import stdio_server
 from ... import __version__
 from ...errors import DeltadexError
 from ...questions.face.meaning import HOW_TO_READ
-from .tools import DESCRIPTIONS, QUESTIONS, Tools, as_text, refusal
+from .tools import DESCRIPTIONS, QUESTIONS, Tools
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,12 @@ def make_server(tools: Tools) -> Server[Any]:
                     tools.answer, request.name, request.arguments or {}
                 )
             except DeltadexError as err:
-                return _refused(refusal(err))
+                return _refused(" ".join(str(err).split()))
             except Exception as err:
                 log.exception("a defect in deltadex")
                 return _refused(f"a defect in deltadex ({type(err).__name__})")
-        content = types.TextContent(type="text", text=as_text(document))
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        content = types.TextContent(type="text", text=text)
         return types.CallToolResult(content=[content], structured_content=document)
 
     return Server(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,7 +10,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from ...errors import DeltadexError, RequestError
+from ...errors import RequestError
 from ...options import Option, choices_of, hints_of, is_list, option, options_of, parts_of, record
 from ...questions.face.database import Database
 from ...questions.face.serving import PageOfModels
@@ -181,16 +180,6 @@ class Tools:
             and declared.file is None
             and name not in (*WRITES, "offline")
         }
-
-
-def as_text(document: Mapping[str, Any]) -> str:
-    """A document as compact JSON."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def refusal(err: DeltadexError) -> str:
-    """Why there is no answer, in one line."""
-    return " ".join(str(err).split())
 
 
 def _schema(hint: Any, entry: Field[Any], declared: Option) -> dict[str, Any]:

@@ -1,2 +1,2 @@
-from .remote import RemoteDatabase as RemoteDatabase
+from .database import RemoteDatabase as RemoteDatabase
 from .remote import connect as connect

@@ -301,17 +301,13 @@ def _document(answer: httpx2.Response, url: str) -> dict[str, Any]:
     return document
 
 
-def _problem(answer: httpx2.Response) -> Mapping[str, Any]:
-    return _parsed(answer) or {}
-
-
 def _code(answer: httpx2.Response) -> str:
-    return str(_problem(answer).get("code", ""))
+    return str((_parsed(answer) or {}).get("code", ""))
 
 
 def _error_of(answer: httpx2.Response, url: str) -> DeltadexError:
     """The error that an answer stands for."""
-    status, problem = answer.status_code, _problem(answer)
+    status, problem = answer.status_code, _parsed(answer) or {}
     code, detail = str(problem.get("code", "")), str(problem.get("detail", ""))
     if answer.is_redirect:
         return ServiceError(f"{url}: moved to {answer.headers.get('Location')}; connect to that")

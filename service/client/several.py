@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any
 
 from ...errors import CODES, ModelError, RequestError, UnknownModel
 from ...options import as_kind
@@ -25,8 +25,8 @@ from ...questions.map.map import Map, draw_columns
 from ...questions.show import Show
 from ...questions.trace import Trace
 from ...results import Table
-from .connection import Connection
-from .operations import Operation, Operations, changed
+from .database import RemoteDatabase, Steps
+from .operations import changed
 
 PAGE = 500
 """Models of a page, at most; what a service answers at once."""
@@ -42,22 +42,7 @@ GIVEN = ("model", "explain", "attached")
 Document = dict[str, Any]
 
 
-@runtime_checkable
-class Remote(Protocol):
-    """What asks a service; see `RemoteDatabase`."""
-
-    connection: Connection
-    operations: Operations
-
-    def base_names(self) -> list[str]: ...
-    def document(self, asked: Any, but: Collection[str] = (), **given: Any) -> Document: ...
-    def operation(self, question: type[Any]) -> Operation: ...
-    def at(self, method: str, path: str) -> Operation: ...
-    def refuse(self, question: type[Any], why: str = ...) -> NoReturn: ...
-    def only_base(self) -> str: ...
-
-
-def find_similar(db: Remote, asked: FindSimilar) -> NeighbourTable | AcrossTable:
+def find_similar(db: RemoteDatabase, asked: FindSimilar) -> NeighbourTable | AcrossTable:
     """One model by its id, or sent along; several, and vectors, as a batch."""
     asked.check()
     if isinstance(asked.model, list | tuple) and all(
@@ -77,7 +62,7 @@ def find_similar(db: Remote, asked: FindSimilar) -> NeighbourTable | AcrossTable
     return NeighbourTable(document)
 
 
-def _similar(db: Remote, asked: FindSimilar) -> Document:
+def _similar(db: RemoteDatabase, asked: FindSimilar) -> Document:
     model = asked.model
     if isinstance(model, ModelInMemory):
         with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
@@ -96,7 +81,7 @@ def _similar(db: Remote, asked: FindSimilar) -> Document:
     return answer
 
 
-def _numbers(db: Remote, vector: Any) -> list[float]:
+def _numbers(db: RemoteDatabase, vector: Any) -> list[float]:
     try:
         numbers = [float(value) for value in vector]
     except (TypeError, ValueError):
@@ -106,7 +91,7 @@ def _numbers(db: Remote, vector: Any) -> list[float]:
     return numbers
 
 
-def _similar_each(db: Remote, asked: FindSimilar, names: Sequence[str]) -> Document:
+def _similar_each(db: RemoteDatabase, asked: FindSimilar, names: Sequence[str]) -> Document:
     answers, failed = [], []
     for name, answer in zip(
         names, _batch(db, asked, [{"model": name} for name in names]), strict=True
@@ -127,7 +112,7 @@ def _similar_each(db: Remote, asked: FindSimilar, names: Sequence[str]) -> Docum
 
 
 def _batch(
-    db: Remote, asked: FindSimilar, queries: Sequence[Mapping[str, Any]]
+    db: RemoteDatabase, asked: FindSimilar, queries: Sequence[Mapping[str, Any]]
 ) -> Iterator[Document]:
     operation = db.at("POST", "similar")
     most, base = (
@@ -146,7 +131,7 @@ def _raised(problem: Mapping[str, Any]) -> Exception:
     return kind(problem["detail"])
 
 
-def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Document:
+def _of_adapter(db: RemoteDatabase, asked: FindSimilar, folder: Path, name: str) -> Document:
     """The neighbours of an adapter that is a folder here."""
     operation = db.at("POST", "similar/adapter")
     form = operation.sending(asked, "db.find_similar", GIVEN).body or {}
@@ -156,7 +141,7 @@ def _of_adapter(db: Remote, asked: FindSimilar, folder: Path, name: str) -> Docu
     return document
 
 
-def _files(db: Remote, folder: Path, question: type[Any]) -> dict[str, tuple[str, bytes]]:
+def _files(db: RemoteDatabase, folder: Path, question: type[Any]) -> dict[str, tuple[str, bytes]]:
     """The two files of an adapter, as they are sent; `NotServed` for a folder of another kind."""
     places = {"config": folder / CONFIG, "weights": folder / WEIGHTS}
     if not all(place.is_file() for place in places.values()):
@@ -164,7 +149,7 @@ def _files(db: Remote, folder: Path, question: type[Any]) -> dict[str, tuple[str
     return {part: (place.name, place.read_bytes()) for part, place in places.items()}
 
 
-def find_trained_on(db: Remote, asked: FindTrainedOn) -> Document:
+def find_trained_on(db: RemoteDatabase, asked: FindTrainedOn) -> Document:
     """A kept data set by its name; a file that is here is sent along."""
     file = Path(asked.data)
     if not file.exists():
@@ -178,14 +163,14 @@ def find_trained_on(db: Remote, asked: FindTrainedOn) -> Document:
     return document
 
 
-def models(db: Remote, asked: Models) -> ModelTable:
+def models(db: RemoteDatabase, asked: Models) -> ModelTable:
     """Pages of models, until there are as many as are asked for."""
     asked.arranged([], 0)  # refuses unknown columns before anything is read
     rows: list[Document] = []
     total: int | None = None  # of the first page: a service may go on for ever
     page = PageOfModels(**{name: getattr(asked, name) for name in changed(asked, *ARRANGED)})
     in_order = asked.sort is None and not asked.reverse
-    first = in_order and (asked.base is not None or len(db.base_names()) < 2)
+    first = in_order and (asked.base is not None or len(db.bases) < 2)
     wanted = asked.limit if first and asked.limit is not None else math.inf
     while True:
         most = int(min(PAGE, wanted - len(rows)))
@@ -202,7 +187,7 @@ ARRANGED = ("columns", "sort", "reverse", "limit")
 """Fields of `Models` that only order what there is."""
 
 
-def draw_map(db: Remote, asked: Map) -> Table:
+def draw_map(db: RemoteDatabase, asked: Map) -> Table:
     """The columns of a map, drawn here; a page names no neighbours."""
     from ...questions.map.page import check_map_ending
 
@@ -213,22 +198,22 @@ def draw_map(db: Remote, asked: Map) -> Table:
     return Table(draw_columns(asked, db.document(replace(columns, axes=False))))
 
 
-def evaluate(db: Remote, asked: Evaluate) -> Document:
+def evaluate(db: RemoteDatabase, asked: Evaluate) -> Document:
     """One recipe at a time."""
     if len(asked.recipes) > 1:
         db.refuse(Evaluate, "a service evaluates one recipe at a time")
     return db.document(asked, ("recipes",), recipe=next(iter(asked.recipes), None))
 
 
-def trace(db: Remote, asked: Trace) -> Document:
+def trace(db: RemoteDatabase, asked: Trace) -> Document:
     """A service reads files that it has, and never the Hub: always `offline`."""
     return db.document(asked, ("offline",))
 
 
-def audit(db: Remote, asked: Audit) -> Document:
+def audit(db: RemoteDatabase, asked: Audit) -> Document:
     """Of a family, or of one model of it; a service reads no weights."""
     base, model = asked.base, None
-    if asked.subject is not None and asked.subject not in db.base_names():
+    if asked.subject is not None and asked.subject not in db.bases:
         model = asked.subject
         base = db.document(Show(model, base=base))["base"]
     elif asked.subject is not None:
@@ -238,7 +223,7 @@ def audit(db: Remote, asked: Audit) -> Document:
     return db.document(asked, ("subject", "read"), base=base or db.only_base(), model=model)
 
 
-def add(db: Remote, asked: Add) -> Document:
+def add(db: RemoteDatabase, asked: Add) -> Document:
     """Adapters that are folders here are sent along; other names are ids of the Hub."""
     if others := changed(asked, "models", "base"):
         db.refuse(Add, f"a service takes no {others[0]}")
@@ -257,7 +242,9 @@ def add(db: Remote, asked: Add) -> Document:
     return _summed(documents)
 
 
-def _sent(db: Remote, folder: Path, base: str, files: Mapping[str, tuple[str, bytes]]) -> Document:
+def _sent(
+    db: RemoteDatabase, folder: Path, base: str, files: Mapping[str, tuple[str, bytes]]
+) -> Document:
     """What became of an adapter, whose id is its folder as it was named, or the folder's name."""
     name = folder.as_posix()
     model = folder.resolve().name if name.startswith(("/", "~")) or ".." in name else name
@@ -281,14 +268,14 @@ def _summed(documents: Sequence[Document]) -> Document:
     return summed
 
 
-def back_up(db: Remote, asked: Backup) -> Table:
+def back_up(db: RemoteDatabase, asked: Backup) -> Table:
     """A copy of the catalog, in a file here."""
     operation = db.operation(Backup)
     sending = operation.carrying(private=operation.private, streams=True)
     return asked.received(lambda place: db.connection.download(sending, place))
 
 
-IN_STEPS: Mapping[type[Any], Callable[[Any, Any], Any]] = {
+IN_STEPS: Steps = {
     Add: add,
     Audit: audit,
     Backup: back_up,

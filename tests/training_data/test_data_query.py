@@ -12,6 +12,7 @@ from deltadex.data.losses import choose_loss
 from deltadex.errors import RequestError
 from deltadex.indexer.delta import DenseDelta, MatrixUpdate
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
+from deltadex.records import GROUP
 from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
 
@@ -61,12 +62,13 @@ def test_parts_are_of_all_classes_and_of_equal_size():
 
     found = fingerprint_data(model, examples, RECIPE, DataQueryOptions(parts=4))
 
-    assert (found.loss, found.classes, found.examples, len(found.parts)) == (
+    parts = found.parts(GROUP)
+    assert (found.loss, found.counts["classes"], found.examples, len(parts)) == (
         "classification", 3, 48, 4
     )  # fmt: skip
-    whole = SketchMatrix.of_model(found.sketches, RECIPE)
-    for part in found.parts:
-        assert part.keys() == found.sketches.keys()
+    whole = SketchMatrix.of_model(found.whole, RECIPE)
+    for part in parts:
+        assert part.keys() == found.whole.keys()
         # a part of the sum is alike, and is not the sum
         assert 0.2 < whole.cosines(SketchMatrix.of_model(part, RECIPE)).mean() < 0.999
 

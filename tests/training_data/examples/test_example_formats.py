@@ -49,7 +49,7 @@ def test_class_names_come_from_parquet_and_from_a_saved_data_set(tmp_path):
         read = read_examples(path)
 
         assert {example.text: example.label for example in read.examples} == expected
-        assert tuple(count.name for count in read.classes) == NAMES
+        assert tuple(read.classes) == NAMES
 
 
 def test_rows_without_a_class_are_skipped(tmp_path):

@@ -277,7 +277,7 @@ def test_a_client_that_hangs_up_in_its_body_is_no_defect(client, path):
 
 @pytest.mark.parametrize("how", ["hangs up", "is cut off by the end of the service"])
 def test_an_upload_that_waits_when_its_client_goes_is_answered(client, how):
-    line, release = client.service.uploads.line, threading.Event()
+    line, release = client.service.uploads, threading.Event()
     while line.pending:  # of the test before
         time.sleep(0.01)
     line.submit(release.wait)

@@ -2,11 +2,14 @@
 
 import base64
 import hashlib
+import time
+from pathlib import Path
 
 import pytest
 from services import API, TOKEN, WRITER, code, served
 
 import deltadex as dx
+from deltadex.service.api import snapshots
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,19 @@ def test_the_catalog_itself_is_for_who_has_the_token(client, shared_db, tmp_path
     for statement in ("DELETE FROM models", "FROM read_text('/etc/passwd')", "COPY models TO 'x'"):
         refused = client.post(f"{API}/sql", json={"statement": statement}, headers=WRITER)
         assert code(refused) == (422, "bad-query")
+
+
+def test_a_copy_is_deleted_also_where_its_client_came_back_for_it(shared_db, monkeypatch):
+    monkeypatch.setattr(snapshots, "KEPT_S", 0.5)
+    with served(shared_db, share_catalog=True, quick_seconds=0.0) as client:
+        job = client.get(f"{API}/snapshot").headers["Location"]
+        while (answer := client.get(job)).status_code == 202:
+            time.sleep(0.02)
+        assert answer.status_code == 200
+        [place] = client.service.snapshots._places
+        while Path(place.name).exists():
+            time.sleep(0.02)
+        assert code(client.get(job)) == (404, "unknown-job")
 
 
 def test_it_is_closed_or_open_to_all_without_a_token(shared_db):
