@@ -28,6 +28,9 @@ LARGEST_NORM = 1e15
 """|M| beyond which a matrix is refused. The sketch adds up σ², times up to √(out · in), over the
 parts of a slot: from 1e16 on, a thousand experts with a million rows and columns leave float32."""
 
+LEAST_NORM = 1e-15
+"""|ΔW| up to which an update is none: the squares of its σ would leave float32."""
+
 WIDE_BLOCK = 1 << 19
 """Entries that are widened before they are subtracted: they stay in the processor's cache."""
 

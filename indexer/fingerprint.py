@@ -47,6 +47,7 @@ from ..records import (
 )
 from ..store import encode_sketch
 from .delta import (
+    LEAST_NORM,
     Delta,
     DenseDelta,
     Factors,
@@ -562,7 +563,7 @@ class UpdateCollector:
             return MeasuredUpdate(rest, zero_share=1.0)
         zeros = zero_share(delta)
         linear = self._linear.features(update) if self._linear else None
-        if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
+        if delta.norm <= max(LEAST_NORM, ZERO_UPDATE * (update.weight_norm or 0.0)):
             return MeasuredUpdate(rest, zeros, linear)
         noise = largest_noise_sigma(update.noise_norm, delta.shape)
         by_steps: dict[int, Factors] = {}
@@ -605,7 +606,7 @@ class UpdateCollector:
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()
-            if only_rounding or norm == 0.0:
+            if only_rounding or not norm > 0.0:
                 raise ModelError("no-update", self._no_update())
             vector.flags.writeable = False
             results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))

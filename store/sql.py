@@ -94,7 +94,10 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
                 session.execute(f"SET {setting} = false")
             session.execute("SET lock_configuration = true")
         table = _run(session, sql)
-    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    try:
+        columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    except (OverflowError, ValueError) as err:
+        raise BadQuery(f"sql: cast to VARCHAR what has no other form: {err}") from err
     rows = tuple(zip(*columns, strict=True))
     result = QueryResult(columns=_distinct(table.column_names), rows=rows)
     if limits is not None and len(result.rows) > limits.rows:
@@ -179,8 +182,10 @@ def _plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):  # a tuple of an interval
         return [_plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
     return value
 
 

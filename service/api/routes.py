@@ -7,7 +7,7 @@ import hmac
 import inspect
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from fastapi import APIRouter, Depends, File, Form, Request, Security, UploadFile
 from fastapi import Path as InPath
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import (
@@ -97,6 +98,7 @@ from .schemas import (
     asked_in,
     fields_of,
     gives,
+    the_service,
 )
 from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
@@ -104,10 +106,8 @@ from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
 from .work import Document, Job, add_in, begin_adapter, is_done
 
-Presented = Annotated[
-    HTTPAuthorizationCredentials | None,
-    Security(HTTPBearer(scheme_name="token", auto_error=False)),
-]
+_presented = HTTPBearer(scheme_name="token", auto_error=False)
+Presented = Annotated[HTTPAuthorizationCredentials | None, Security(_presented)]
 
 
 async def _may_write(service: ServiceIn, presented: Presented) -> None:
@@ -140,11 +140,25 @@ async def _may_see_all(service: ServiceIn, presented: Presented) -> None:
     await _may_write(service, presented)
 
 
+class _Guarded(APIRoute):
+    """A route whose token is looked at before anything else that a request says."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, checks = super().get_route_handler(), [one.dependency for one in self.dependencies]
+
+        async def guarded(request: Request) -> Response:
+            for check in filter(None, checks):
+                await check(await the_service(request), await _presented(request))
+            return await handle(request)
+
+        return guarded
+
+
 _models, _similar, _families, _jobs, _operations = (
     APIRouter(tags=[tag]) for tag in ("models", "similar", "families", "jobs", "operations")
 )
-_writing = APIRouter(tags=["writing"], dependencies=[Depends(_may_write)])
-_whole = APIRouter(tags=["catalog"], dependencies=[Depends(_may_see_all)])
+_writing = APIRouter(tags=["writing"], dependencies=[Depends(_may_write)], route_class=_Guarded)
+_whole = APIRouter(tags=["catalog"], dependencies=[Depends(_may_see_all)], route_class=_Guarded)
 VERSIONED = (_models, _similar, _families, _jobs, _operations, _writing, _whole)
 UNVERSIONED = APIRouter(include_in_schema=False)
 

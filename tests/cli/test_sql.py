@@ -209,6 +209,18 @@ def test_what_others_ask_is_answered_as_the_owner_is(catalog_file, statement):
     assert Select(statement).of(catalog_file, seconds=60.0, rows=1000).to_json() == own
 
 
+@pytest.mark.parametrize("value", ["'infinity'::timestamp", "'-infinity'::date"])
+def test_a_value_that_has_no_other_form_is_to_be_cast(catalog_file, value):
+    with pytest.raises(BadQuery, match="cast to VARCHAR"):
+        Select(f"SELECT {value}").of(catalog_file)
+
+
+def test_an_interval_is_its_months_days_and_nanoseconds(catalog_file):
+    answer = Select("SELECT INTERVAL 1 DAY AS i").of(catalog_file, seconds=60.0, rows=9)
+
+    assert answer.to_json()["rows"][0]["i"] == [0, 1, 0]
+
+
 def test_a_statement_that_is_nested_too_deeply_is_refused(db):
     nested = "CASE WHEN true THEN " * 400 + "1" + " END" * 400
 

@@ -43,9 +43,19 @@ def test_writing_needs_the_token(client, header):
     for answer in (
         add(client, headers=headers),
         client.delete(f"{API}/models/a-0", headers=headers),
+        client.delete(f"{API}/models/a-0?unknown=1", headers=headers),
+        client.patch(f"{API}/models/a-0", content=b"{", headers=headers),
+        client.post(f"{API}/sql", content=b"[", headers=headers),
     ):
         assert code(answer) == (401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert client.get(f"{API}/models/a-0").status_code == 200
+
+
+def test_an_id_with_a_line_break_is_no_other_model(client):
+    answer = client.delete(f"{API}/models/a-0%0A", headers=WRITER)
+
+    assert code(answer) == (404, "not-found")
     assert client.get(f"{API}/models/a-0").status_code == 200
 
 
