@@ -254,7 +254,7 @@ def open_arrow(path: Path) -> DataTable:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty")
         schema = _schema(path)
-    names, notes = distinct_names(schema.names)
+    names, notes = distinct_names(path, schema.names)
     types = ["" if is_read(type) else str(type) for type in schema.types]
 
     def rows(columns: Collection[str]) -> Iterator[NumberedRow]:

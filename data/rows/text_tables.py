@@ -53,8 +53,15 @@ class DataTable:
     delimiter: str = ""
 
 
-def distinct_names(names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of columns, equal ones told apart by numbers, and what to say of that."""
+MOST_COLUMNS = 1_000
+"""Of a table of texts; what looks for the columns of examples compares them all."""
+
+
+def distinct_names(path: Path, names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of columns, equal ones told apart by numbers, and what to say of that; a
+    `DataError` of more than `MOST_COLUMNS`."""
+    if len(names) > MOST_COLUMNS:
+        raise DataError(f"{path}: {len(names):,} columns; at most {MOST_COLUMNS:,} are read")
     distinct: dict[str, None] = {}
     notes = []
     for name in names:
@@ -289,7 +296,7 @@ def open_csv(file: TextFile, wanted: Collection[str]) -> DataTable:
     if not has_header:
         notes.append("no header: columns are named by their numbers")
         names = tuple(str(number) for number in range(1, len(names) + 1))
-    names, repeated = distinct_names(names)
+    names, repeated = distinct_names(file.path, names)
     notes.extend(repeated)
     if not has_quotes:
         notes.append("quotes are plain characters in it")

@@ -34,6 +34,7 @@ def write(path, content):
         ("a.csv", "text,label\none two,1\nthree four,0\nfive,1\n", "3 examples in 3 rows"),
         ("a.csv", "text\n" + "the same\n" * 50, "1 example in 50 rows, equal texts counted once"),
         ("a.csv", "id,n\n" + "1,2\n" * 20, "no column of texts found; .* --text: id, n"),
+        ("a.csv", ",".join(["a"] * 1001) + "\n", "1,001 columns; at most 1,000"),
         ("a.csv", bytes(range(256)) * 40, "a binary file"),
         ("a.csv", b"PAR1" + b"x" * 100, "a parquet file, not a file of text"),
         ("a.csv", ZIP.getvalue(), "a zip archive"),
