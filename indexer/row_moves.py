@@ -101,7 +101,8 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     Peak: a few blocks in float64, and of tied rows all of ΔE in float32.
     """
     stored = _stored_type(blocks)
-    there, equal = _there_and_equal(blocks, stored)
+    there = np.concatenate([(largest(base) != 0).numpy() for base, _ in blocks])
+    equal = _are_equal(blocks, stored)
     if equal[there].all():
         return _moves("frozen", 0.0, np.zeros(0, np.int64), np.zeros(0))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
@@ -126,7 +127,7 @@ def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
     """The same of rows that are too few to show what untouched ones do: touched are those that
     turned, since a decay alone keeps a row's direction."""
     stored = _stored_type([(base, rows)])
-    _, equal = _there_and_equal([(base, rows)], stored)
+    equal = _are_equal([(base, rows)], stored)
     _, turned = _along_and_aside([(base, rows)])
     touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
     return _moves("exact" if len(touched) else "frozen", 0.0, touched, turned[touched])
@@ -148,14 +149,11 @@ def _stored_type(blocks: RowPairs) -> torch.dtype:
     return dtype
 
 
-def _there_and_equal(
-    blocks: RowPairs, stored: torch.dtype
-) -> tuple[Bool[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
-    """Which rows are not all zeros, and which are the base's, rounded to the stored type."""
-    there = [(largest(base) != 0).numpy() for base, _ in blocks]
+def _are_equal(blocks: RowPairs, stored: torch.dtype) -> Bool[np.ndarray, " rows"]:
+    """Which rows are the base's, rounded to the stored type."""
     # a difference of two unequal numbers of one type is never rounded to 0
     equal = [(largest(rows.to(stored) - base.to(stored)) == 0).numpy() for base, rows in blocks]
-    return np.concatenate(there), np.concatenate(equal)
+    return np.concatenate(equal)
 
 
 def largest(rows: torch.Tensor) -> torch.Tensor:
