@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, Depends, File, Form, Request, Security, UploadFile
+from fastapi import APIRouter, File, Form, Request, Security, UploadFile
 from fastapi import Path as InPath
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -107,10 +107,10 @@ from .snapshots import Snapshot
 from .work import Document, Job, add_in, begin_adapter, is_done
 
 _presented = HTTPBearer(scheme_name="token", auto_error=False)
-Presented = Annotated[HTTPAuthorizationCredentials | None, Security(_presented)]
+Presented = HTTPAuthorizationCredentials | None
 
 
-async def _may_write(service: ServiceIn, presented: Presented) -> None:
+def _may_write(service: Service, presented: Presented) -> None:
     """Pass those who present the operator's token."""
     token = service.settings.token
     if token is None:
@@ -127,7 +127,7 @@ async def _may_write(service: ServiceIn, presented: Presented) -> None:
         )
 
 
-async def _may_see_all(service: ServiceIn, presented: Presented) -> None:
+def _may_see_all(service: Service, presented: Presented) -> None:
     """Pass those who may see all of the catalog, paths of the server too."""
     if service.settings.share_catalog:
         return
@@ -137,28 +137,29 @@ async def _may_see_all(service: ServiceIn, presented: Presented) -> None:
             "catalog-closed",
             "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
         )
-    await _may_write(service, presented)
+    _may_write(service, presented)
 
 
-class _Guarded(APIRoute):
-    """A route whose token is looked at before anything else that a request says."""
+def _guarded(tag: str, check: Callable[[Service, Presented], None]) -> APIRouter:
+    """Of routes whose token is looked at before anything else that a request says."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, checks = super().get_route_handler(), [one.dependency for one in self.dependencies]
+    class Guarded(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
 
-        async def guarded(request: Request) -> Response:
-            for check in filter(None, checks):
-                await check(await the_service(request), await _presented(request))
-            return await handle(request)
+            async def guarded(request: Request) -> Response:
+                check(await the_service(request), await _presented(request))
+                return await handle(request)
 
-        return guarded
+            return guarded
+
+    return APIRouter(tags=[tag], dependencies=[Security(_presented)], route_class=Guarded)
 
 
 _models, _similar, _families, _jobs, _operations = (
     APIRouter(tags=[tag]) for tag in ("models", "similar", "families", "jobs", "operations")
 )
-_writing = APIRouter(tags=["writing"], dependencies=[Depends(_may_write)], route_class=_Guarded)
-_whole = APIRouter(tags=["catalog"], dependencies=[Depends(_may_see_all)], route_class=_Guarded)
+_writing, _whole = _guarded("writing", _may_write), _guarded("catalog", _may_see_all)
 VERSIONED = (_models, _similar, _families, _jobs, _operations, _writing, _whole)
 UNVERSIONED = APIRouter(include_in_schema=False)
 
