@@ -37,6 +37,9 @@ LEAST_MOVE, LEAST_OF_ROUNDED = 1e-6, 5e-6
 """|ΔE + cE| / |E| above which a row is touched: the larger of a multiple of the untouched rows'
 median, and what float32 leaves of a decay, or of rounding."""
 
+AS_ZERO = 1e-30
+"""Rows of smaller numbers are zeros: types end there, so that their decay is none."""
+
 HALF_STEP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Half the distance of two neighbouring numbers, as a share of the power of two below them."""
 
@@ -101,10 +104,11 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     Peak: a few blocks in float64, and of tied rows all of ΔE in float32.
     """
     stored = _stored_type(blocks)
-    there = np.concatenate([(largest(base) != 0).numpy() for base, _ in blocks])
+    there = np.concatenate([_are_numbers(base) for base, _ in blocks])
     equal = _are_equal(blocks, stored)
+    grown = np.flatnonzero(_over(blocks, lambda _, rows: _are_numbers(rows), there))
     if equal[there].all():
-        return _moves("frozen", 0.0, np.zeros(0, np.int64), np.zeros(0))
+        return _exact(0.0, grown, _growth(blocks, there, grown))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
@@ -119,8 +123,11 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
         pushed = _pushed(blocks, is_touched, decay, least=PUSHED_ALIKE)
         if pushed.kind == "tied":
             return pushed
+    # neither a decay nor rounding moves zeros
+    is_touched[~there], is_touched[grown] = False, True
+    moved[grown] = _growth(blocks, there, grown)
     touched = np.flatnonzero(is_touched)
-    return _moves("exact" if len(touched) else "frozen", decay, touched, moved[touched])
+    return _exact(decay, touched, moved[touched])
 
 
 def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
@@ -129,8 +136,14 @@ def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
     stored = _stored_type([(base, rows)])
     equal = _are_equal([(base, rows)], stored)
     _, turned = _along_and_aside([(base, rows)])
+    there = _are_numbers(base)
+    turned[~there] = _are_numbers(rows)[~there]
     touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
-    return _moves("exact" if len(touched) else "frozen", 0.0, touched, turned[touched])
+    return _exact(0.0, touched, turned[touched])
+
+
+def _exact(decay: float, touched: np.ndarray, moves: np.ndarray) -> RowMoves:
+    return _moves("exact" if len(touched) else "frozen", decay, touched, moves)
 
 
 def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
@@ -160,6 +173,11 @@ def largest(rows: torch.Tensor) -> torch.Tensor:
     """The largest |number| of each row; NaN where a row holds that. Several times as fast as a sum
     in float64, or as a comparison with 0."""
     return rows.abs().amax(dim=1)
+
+
+def _are_numbers(rows: torch.Tensor) -> Bool[np.ndarray, " rows"]:
+    """Which rows are more than zeros."""
+    return np.asarray(largest(rows) > AS_ZERO)
 
 
 def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
@@ -223,12 +241,12 @@ def _half_steps(values: torch.Tensor, stored: torch.dtype) -> torch.Tensor:
 
 
 def _over(
-    blocks: RowPairs, measure: object, equal: Bool[np.ndarray, " rows"]
+    blocks: RowPairs, measure: object, left_out: Bool[np.ndarray, " rows"]
 ) -> Float64[np.ndarray, " rows"]:
-    """A measure of every row; 0 of those that are equal."""
-    values, first = np.zeros(len(equal)), 0
+    """A measure of every row; 0 of those that are left out."""
+    values, first = np.zeros(len(left_out)), 0
     for base, rows in blocks:
-        chosen = np.flatnonzero(~equal[first : first + len(rows)])
+        chosen = np.flatnonzero(~left_out[first : first + len(rows)])
         if len(chosen):
             values[first + chosen] = measure(base[chosen], rows[chosen])  # type: ignore[operator]
         first += len(rows)
@@ -240,8 +258,23 @@ def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.d
     beyond = (rows.float() - wanted).abs()
     if stored in HALF_STEP:
         beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
-    moved = beyond.norm(dim=1) / base.float().norm(dim=1)
-    return np.asarray(np.nan_to_num(moved.numpy(), posinf=0.0))
+    return (_lengths(beyond) / _lengths(base)).nan_to_num_(posinf=0.0).numpy()
+
+
+def _growth(
+    blocks: RowPairs, there: Bool[np.ndarray, " rows"], grown: np.ndarray
+) -> Float64[np.ndarray, " grown"]:
+    """How long rows became that are zeros in the base, beside the median of its others."""
+    if not len(grown):
+        return np.zeros(0)
+    lengths = torch.cat([_lengths(base) for base, _ in blocks]).numpy()
+    usual = np.median(lengths[there]) if there.any() else 1.0
+    return _over(blocks, lambda _, rows: _lengths(rows), there)[grown] / usual
+
+
+def _lengths(rows: torch.Tensor) -> torch.Tensor:
+    """In float64: the square of a small or a large number is none in float32."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
 
 
 def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:

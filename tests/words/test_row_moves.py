@@ -1,10 +1,12 @@
 """Which rows of an embedding moved."""
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.row_moves import measure_rows
+from deltadex.indexer.row_moves import measure_few_rows, measure_rows
 
 ROWS, WIDTH = 2000, 48
 
@@ -46,6 +48,27 @@ def test_touched_rows_are_those_that_moved_and_no_others(
     # float32 rounds a decay in every step, by up to a tenth of it
     assert len(set(found.rows.tolist()) - chosen) <= ROWS // 1000
     assert len(found.rows) >= 0.99 * len(chosen)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1e-40, 1e37])
+@pytest.mark.parametrize("others_move", [False, True])
+def test_rows_that_are_zeros_in_the_base_or_tiny_or_huge_are_touched_where_they_moved(
+    stored, scale, others_move
+):
+    base = base_rows(dtype=stored)
+    base[:40] *= scale
+    rows, chosen = touched_rows(base, 0.05 * others_move, decay=1e-4 * others_move)
+    rows[:20] += 0.05 * max(scale, 1.0) * torch.randn(20, WIDTH)
+
+    found = measure_rows([(base, rows.to(stored))])
+
+    assert found.kind == "exact"
+    assert set(found.rows.tolist()) >= set(range(20))
+    assert set(found.rows.tolist()) <= chosen | set(range(20))
+    assert np.isfinite(found.moves).all() and (found.moves[:20] > 0.1).all()
+    few = measure_few_rows(base[:40], rows[:40].to(stored))
+    assert set(few.rows.tolist()) >= set(range(20))
 
 
 def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
