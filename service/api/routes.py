@@ -559,8 +559,8 @@ async def failures(
     return reply(await service.ask(failures))
 
 
-_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
-_ASYNC = re.compile(r"(?:^|[,;\s])respond-async(?:$|[,;\s])")
+_WAIT = re.compile(r"(?i)(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
+_ASYNC = re.compile(r"(?i)(?:^|[,;\s])respond-async(?:$|[,;\s])")
 
 
 @_jobs.get(

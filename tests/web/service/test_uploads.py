@@ -143,7 +143,7 @@ def test_a_matrix_too_large_for_torch_wants_memory_and_is_no_defect():
 
 @pytest.mark.parametrize(
     ("prefer", "weights"),
-    [("wait=0", None), ('foo; bar, respond-async, wait="0"', b"no safetensors")],
+    [("wait=0", None), ('foo; bar, Respond-Async, Wait="0"', b"no safetensors")],
 )
 def test_a_job_is_answered_as_the_request_would_have_been(reader, prefer, weights):
     def send(**headers):
