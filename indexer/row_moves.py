@@ -147,7 +147,8 @@ def _exact(decay: float, touched: np.ndarray, moves: np.ndarray) -> RowMoves:
 
 
 def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
-    return RowMoves(kind, decay, rows.astype(np.int64), moves.astype(np.float32))  # type: ignore[arg-type]
+    finite = np.minimum(moves, np.finfo(np.float32).max).astype(np.float32)
+    return RowMoves(kind, decay, rows.astype(np.int64), finite)  # type: ignore[arg-type]
 
 
 def _stored_type(blocks: RowPairs) -> torch.dtype:

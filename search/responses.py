@@ -80,7 +80,8 @@ class FamilyResponses:
         total = np.zeros(columns.shape)
         for column, weight in zip(near.T, weights.T, strict=True):
             total += columns[column] * weight[:, None]
-        return np.asarray((total / (STEPS * weights.sum(axis=1)[:, None])).T)
+        # words of a base of zeros are near none
+        return np.asarray((total / (STEPS * np.maximum(weights.sum(axis=1), 1e-6)[:, None])).T)
 
     def answers(self, place: int) -> Float32[np.ndarray, " words"]:
         """Of one model, by its place among `keys`, in standard deviations."""

@@ -30,10 +30,12 @@ def beside(catalog: Path, ending: Ending) -> Path:
 
 
 def refuse_links(catalog: Path) -> None:
-    """Refuse what would be written to another place than its name says.
+    """Refuse what would be written to another place than its name says, and pipes, which nobody
+    ends reading.
 
     Raises:
-        StoreError: the catalog, or something of its own beside it, is a symbolic link.
+        StoreError: the catalog, or something of its own beside it, is a symbolic link; or what is
+            beside it is no file.
     """
     if os.path.islink(catalog):
         raise StoreError(
@@ -44,8 +46,12 @@ def refuse_links(catalog: Path) -> None:
         paths = [str(beside(catalog, ending))]
         for folder, folders, names in os.walk(paths[0]):
             paths += [os.path.join(folder, name) for name in (*folders, *names)]
-        for path in filter(os.path.islink, paths):
-            raise StoreError(f"{path}: a symbolic link; nothing beside a catalog may be one")
+        for path in paths:
+            with suppress(FileNotFoundError):
+                mode = os.lstat(path).st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    what = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"
+                    raise StoreError(f"{path}: {what}; nothing beside a catalog may be one")
 
 
 def index_folder(catalog: Path) -> Path:

@@ -28,6 +28,12 @@ def read_claims(
     by_key: dict[str, list[str]] = {}
     for model in named:
         by_key.setdefault(BaseName.of(model).last, []).append(model)
+
+    def ancestry(model: str) -> list[str]:
+        """Its parents, and of a copy those of its original too."""
+        above = list(parents[model])
+        return [*above, *ancestry(equal[model])] if model in equal else above
+
     rows = []
     for model in sorted(named):
         card = named[model]
@@ -40,7 +46,7 @@ def read_claims(
             says, note = "itself", "card names the model itself"
         elif target is None:
             says, note = "outside", f"card names {card}, which is not in the family"
-        elif equal.get(target, target) in {equal.get(parent, parent) for parent in above}:
+        elif equal.get(target, target) in {equal.get(one, one) for one in ancestry(model)}:
             says, note = "agrees", ""
         elif target == base:
             says, note = "base", f"card says base; weights say fine-tune of {shown}"

@@ -12,7 +12,7 @@ MIB = 1 << 20
 SMALL_BODY = MIB
 """Bytes of a body that carries no weights."""
 
-MAX_K, MAX_PAGE, MAX_QUERIES, MAX_WHERE = 100, 500, 32, 2000
+MAX_K, MAX_QUERIES, MAX_WHERE = 100, 32, 2000
 MAX_ADDED = 1000
 """Models of the Hub that one request may name."""
 

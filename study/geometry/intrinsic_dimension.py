@@ -110,8 +110,8 @@ FEWEST_ROWS = 100
 FEWEST_BLOCK_ROWS = 10
 """With fewer rows in a block of texts there is no standard error."""
 
-MOST_SPREAD, MOST_BIAS = 0.10, 0.20
-"""What `rows_needed` holds: the relative standard deviation, and how far below the truth."""
+MOST_SPREAD = 0.10
+"""The relative standard deviation that `rows_needed` holds."""
 
 SPREAD_AT_ONE_ROW: dict[Estimator, float] = {"facco": 1.22, "mle": 1.10, "low-fifth": 2.50}
 """The relative standard deviation is this over √N, at every dimension from 2 to 50 (measured on

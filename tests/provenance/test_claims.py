@@ -29,3 +29,13 @@ def test_a_card_that_names_a_copy_of_the_parent_agrees():
     )
 
     assert rows["child"]["says"] == "agrees"
+
+
+def test_the_card_of_a_copy_may_name_the_parent_of_its_original():
+    rows = claims_of(
+        {"copy": BASE, "again": "other", "first": None, "other": None},
+        {"copy": ["first"], "again": ["copy"]},
+        {"copy": "first", "again": "copy"},
+    )
+
+    assert {id: row["says"] for id, row in rows.items()} == {"copy": "agrees", "again": "other"}

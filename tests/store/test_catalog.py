@@ -1,4 +1,5 @@
 import resource
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -343,6 +344,15 @@ def test_a_link_beside_a_catalog_is_refused_and_not_followed(db, tmp_path, name,
     link.unlink()
     with Catalog.open(db, read_only=read_only) as catalog:
         assert [row.id for row in catalog.models()] == ["m"]
+
+
+def test_a_pipe_beside_a_catalog_is_refused_and_not_waited_for(db):
+    pipe = db.parent / "c.duckdb.index" / "0123.npz"
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+
+    with pytest.raises(StoreError, match=r"0123\.npz: a pipe or a device"):
+        Catalog.open(db, read_only=True)
 
 
 def test_a_catalog_is_not_opened_under_a_second_name(db):

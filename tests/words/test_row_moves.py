@@ -51,7 +51,7 @@ def test_touched_rows_are_those_that_moved_and_no_others(
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("scale", [0.0, 1e-40, 1e37])
+@pytest.mark.parametrize("scale", [0.0, 1e-40, 1e-28, 1e37])
 @pytest.mark.parametrize("others_move", [False, True])
 def test_rows_that_are_zeros_in_the_base_or_tiny_or_huge_are_touched_where_they_moved(
     stored, scale, others_move
