@@ -2,9 +2,12 @@
 
 import json
 import random
+import re
 
 import torch
 from safetensors.torch import save, save_file
+
+LAYER = re.compile(r"((?:encoder\.layer|model\.layers|transformer\.h)\.)(\d+)\.")
 
 
 def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=None, order=None):
@@ -221,3 +224,14 @@ def write_reviews(path, *, n=24):
         rows.append(f"{' '.join(words)} {label} {row % 30 + 5},{label}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def in_order(tensors, order):
+    """The tensors with layer i that of `order[i]`."""
+    out = {name: t for name, t in tensors.items() if not LAYER.search(name)}
+    for new, old in enumerate(order):
+        for name, tensor in tensors.items():
+            match = LAYER.search(name)
+            if match and int(match[2]) == old:
+                out[LAYER.sub(rf"\g<1>{new}.", name)] = tensor.clone()
+    return out

@@ -1,21 +1,12 @@
 """A new filter of `find-similar` is declared in one file: command, call and request have it."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from factories import make_family
-
-import deltadex
+from package_copy import copy_package, printed_by
 
 pytestmark = pytest.mark.slow  # it copies the package, and loads all of it once more
-
-ROOT = Path(deltadex.__file__).parent
-PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
 
 DECLARED = """    author: str | None = option(default=None, help="Only models of this author.")
 """
@@ -73,29 +64,14 @@ print(json.dumps({
 def changed(tmp_path_factory):
     """What a copy of the package with the new filter prints and answers."""
     folder = tmp_path_factory.mktemp("copy")
-    for pattern in PACKAGE:
-        for file in ROOT.rglob(pattern):
-            place = file.relative_to(ROOT)
-            if place.parts[0] not in ("tests", "benchmarks", "docs") and place.parts[0][0] != ".":
-                target = folder / "deltadex" / place
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, target)
-    filters = folder / "deltadex" / "store" / "tables" / "filters.py"
+    filters = copy_package(folder) / "store" / "tables" / "filters.py"
     text = filters.read_text("utf-8")
     assert text.count(DECLARED) == 1
     text = text.replace(DECLARED, WITH_LICENCE)
     text = text.replace('= ("dataset", "author")', '= ("dataset", "author", "license")')
     filters.write_text(text, "utf-8")
     make_family(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+    printed = printed_by(ASKED, folder)
     assert Path(printed["file"]).is_relative_to(folder)
     return printed
 

@@ -1,28 +1,16 @@
 """Models with moved layers or renamed tensors are indexed in the places of the base."""
 
 import json
-import re
 
 import numpy as np
 import pytest
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, in_order, make_bert, make_checkpoint
 
 from deltadex.indexer.index import index_family
 from deltadex.indexer.options import IndexOptions
 from deltadex.store import Catalog
 
-LAYER = re.compile(r"(?<=encoder\.layer\.)\d+")
 LAYERS = 4
-
-
-def in_order(tensors, order):
-    """The tensors with layer i that of `order[i]`."""
-    kept = {name: t for name, t in tensors.items() if not LAYER.search(name)}
-    for new, old in enumerate(order):
-        for name, tensor in tensors.items():
-            if (match := LAYER.search(name)) and int(match[0]) == old:
-                kept[LAYER.sub(str(new), name)] = tensor.clone()
-    return kept
 
 
 @pytest.fixture(scope="module")

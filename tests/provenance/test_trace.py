@@ -1,11 +1,10 @@
 """The base that `trace` finds is the one that a model was made from, and no decoy has one."""
 
 import json
-import re
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import LAYER, finetune, in_order, make_bert, make_checkpoint
 from traced_bases import MAKERS
 
 import deltadex as dx
@@ -16,18 +15,6 @@ FIRST = [
     pytest.param(name, marks=[] if name == "bert" else pytest.mark.slow) for name in ARCHITECTURES
 ]
 """One architecture always, the others in test-all."""
-LAYER = re.compile(r"((?:encoder\.layer|model\.layers|transformer\.h)\.)(\d+)\.")
-
-
-def in_order(tensors, order):
-    """The tensors with layer i that of `order[i]`."""
-    out = {name: t for name, t in tensors.items() if not LAYER.search(name)}
-    for new, old in enumerate(order):
-        for name, tensor in tensors.items():
-            match = LAYER.search(name)
-            if match and int(match[2]) == old:
-                out[LAYER.sub(rf"\g<1>{new}.", name)] = tensor.clone()
-    return out
 
 
 def each_matrix(tensors, change):

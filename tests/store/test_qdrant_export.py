@@ -53,15 +53,10 @@ with Catalog.open(Path({db!r})) as catalog:
 """
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def db(path):
+    """The file that `catalog` opens, with models in it."""
     return make_catalog(path)
-
-
-@pytest.fixture
-def catalog(db):
-    with Catalog.open(db) as opened:
-        yield opened
 
 
 def assert_exported(catalog, server):

@@ -9,21 +9,16 @@ from qdrant_families import BASE, RECIPE, export, make_catalog, unit_vectors
 
 from deltadex.cli import main
 from deltadex.errors import EngineError, RecipeMismatch, StoreFull
-from deltadex.store import Catalog, use_exported
+from deltadex.store import use_exported
 from deltadex.store.qdrant import server as server_module
 
 KEY = "a-key-that-nobody-prints"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def db(path):
+    """The file that `catalog` opens, with models in it."""
     return make_catalog(path)
-
-
-@pytest.fixture
-def catalog(db):
-    with Catalog.open(db) as opened:
-        yield opened
 
 
 def run(db, *arguments):

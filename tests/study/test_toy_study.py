@@ -1,20 +1,12 @@
 """A new study is a folder and a line: command, call and page have it."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from factories import make_family
+from package_copy import ROOT, copy_package, printed_by
 
-import deltadex
-
-ROOT = Path(deltadex.__file__).parent
-PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
 WALK = ROOT / "docs" / "architecture.md"
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
@@ -58,13 +50,7 @@ pytestmark = [
 def folder(tmp_path_factory):
     """A family beside a copy of the package, which has the study of docs/architecture.md."""
     folder = tmp_path_factory.mktemp("copy")
-    package = folder / "deltadex"
-    for pattern in PACKAGE:
-        for file in ROOT.rglob(pattern):
-            place = file.relative_to(ROOT)
-            if place.parts[0] not in ("tests", "benchmarks", "docs") and place.parts[0][0] != ".":
-                (package / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, package / place)
+    package = copy_package(folder)
     _, study, line = re.findall(r"^```python\n(.*?)^```", WALK.read_text("utf-8"), re.M | re.S)
     assert len(study.splitlines()) <= 60
     (package / "study" / "lengths").mkdir()
@@ -79,15 +65,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(folder):
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return printed_by(ASKED, folder)
 
 
 def test_command_and_call_measure_the_same_and_store_it_under_the_options_that_decide_it(answers):

@@ -1,0 +1,38 @@
+"""A copy of the package, to be changed and run without the one that is tested."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import deltadex
+
+ROOT = Path(deltadex.__file__).parent
+PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
+
+
+def copy_package(folder):
+    """The package in the folder, a copy without tests, benchmarks and docs."""
+    for pattern in PACKAGE:
+        for file in ROOT.rglob(pattern):
+            place = file.relative_to(ROOT)
+            if place.parts[0] not in ("tests", "benchmarks", "docs") and place.parts[0][0] != ".":
+                target = folder / "deltadex" / place
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target)
+    return folder / "deltadex"
+
+
+def printed_by(code, folder):
+    """The document that the code prints, run with the copy in the folder."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
