@@ -108,7 +108,7 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     equal = _are_equal(blocks, stored)
     grown = np.flatnonzero(_over(blocks, lambda _, rows: _are_numbers(rows), there))
     if equal[there].all():
-        return _exact(0.0, grown, _growth(blocks, there, grown))
+        return _exact(0.0, grown, np.ones(len(grown)))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
@@ -123,9 +123,8 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
         pushed = _pushed(blocks, is_touched, decay, least=PUSHED_ALIKE)
         if pushed.kind == "tied":
             return pushed
-    # neither a decay nor rounding moves zeros
-    is_touched[~there], is_touched[grown] = False, True
-    moved[grown] = _growth(blocks, there, grown)
+    # neither a decay nor rounding moves zeros; what is more now moved by all of its length
+    is_touched[~there], is_touched[grown], moved[grown] = False, True, 1.0
     touched = np.flatnonzero(is_touched)
     return _exact(decay, touched, moved[touched])
 
@@ -259,23 +258,9 @@ def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.d
     beyond = (rows.float() - wanted).abs()
     if stored in HALF_STEP:
         beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
-    return (_lengths(beyond) / _lengths(base)).nan_to_num_(posinf=0.0).numpy()
-
-
-def _growth(
-    blocks: RowPairs, there: Bool[np.ndarray, " rows"], grown: np.ndarray
-) -> Float64[np.ndarray, " grown"]:
-    """How long rows became that are zeros in the base, beside the median of its others."""
-    if not len(grown):
-        return np.zeros(0)
-    lengths = torch.cat([_lengths(base) for base, _ in blocks]).numpy()
-    usual = np.median(lengths[there]) if there.any() else 1.0
-    return _over(blocks, lambda _, rows: _lengths(rows), there)[grown] / usual
-
-
-def _lengths(rows: torch.Tensor) -> torch.Tensor:
-    """In float64: the square of a small or a large number is none in float32."""
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    # in float64: the square of a small or a large number is none in float32
+    far, long = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (beyond, base))
+    return np.asarray((far / long).nan_to_num_(posinf=0.0))
 
 
 def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:

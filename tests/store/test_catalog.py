@@ -1,5 +1,5 @@
-import resource
 import os
+import resource
 import shutil
 import sqlite3
 from contextlib import closing

@@ -66,7 +66,8 @@ def test_rows_that_are_zeros_in_the_base_or_tiny_or_huge_are_touched_where_they_
     assert found.kind == "exact"
     assert set(found.rows.tolist()) >= set(range(20))
     assert set(found.rows.tolist()) <= chosen | set(range(20))
-    assert np.isfinite(found.moves).all() and (found.moves[:20] > 0.1).all()
+    assert np.isfinite(found.moves).all()
+    assert (found.moves[:20] > 0.1).all()
     few = measure_few_rows(base[:40], rows[:40].to(stored))
     assert set(few.rows.tolist()) >= set(range(20))
 
