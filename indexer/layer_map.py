@@ -297,7 +297,9 @@ def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entrie
     from scipy.stats import rankdata
 
     values = np.concatenate([piece - np.median(piece) for piece in row_pieces(sample, n)])
-    scores: Float64[np.ndarray, " entries"] = ndtri((rankdata(values) - 0.5) / n)
+    # from SciPy 1.18 on, ranks of float32 are float32
+    ranks = rankdata(values.astype(np.float64))
+    scores: Float64[np.ndarray, " entries"] = ndtri((ranks - 0.5) / n)
     norm = float(np.linalg.norm(scores))
     return scores / norm if norm > 1e-9 else np.zeros(n)
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import compress
+from itertools import combinations_with_replacement, compress
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -108,6 +108,9 @@ FEWEST_FOOTPRINTS = 8
 
 COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
+
+EQUAL_COSINE = 0.99
+"""From which two models are one: its files again, or its adapter in another form."""
 
 
 def id_digest(id: str) -> bytes:
@@ -378,16 +381,17 @@ def profile_correlations(left: Traits, right: Traits) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Centre and spread of a number over pairs of strangers, by their two kinds."""
+    """Centre and spread of a number over all pairs of strangers, and by their two kinds."""
 
-    centre: Mapping[tuple[int, int], float]
-    spread: Mapping[tuple[int, int], float]
+    every: tuple[float, float]
+    by_kinds: Mapping[tuple[int, int], tuple[float, float]]
 
     def of(self, values: Pairs, left: Codes, right: Int64[np.ndarray, " others"]) -> Pairs:
         scaled = np.empty_like(values)
         for one, other, rows, columns in _pairs_of_kinds(left, right):
             pair, part = (min(one, other), max(one, other)), np.ix_(rows, columns)
-            scaled[part] = (values[part] - self.centre[pair]) / self.spread[pair]
+            centre, spread = self.by_kinds.get(pair, self.every)
+            scaled[part] = (values[part] - centre) / spread
         return scaled
 
 
@@ -397,20 +401,14 @@ def measure_scale(
     kinds: Int64[np.ndarray, " cohort"],
     measure: Callable[[Float64[np.ndarray, " pairs"]], tuple[float, float]],
 ) -> Scale:
-    """Centre and spread of the strangers' values by pair of kinds."""
-    everything = measure(values[is_pair])
-    centre, spread = {}, {}
-    sizes = sorted(Counter(kinds.tolist()).items())
-    for one, n_one in sizes:
-        for other, n_other in sizes:
-            if other < one:
-                continue
-            chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
-            enough = chosen.sum() >= FEWEST_PAIRS * (2 if one == other else 1)
-            enough &= min(n_one, n_other) >= FEWEST_STRANGERS
-            pair = measure(values[chosen]) if enough else everything
-            centre[one, other], spread[one, other] = pair
-    return Scale(centre, spread)
+    """Centre and spread of the strangers' values; of a pair of kinds where these are enough."""
+    by_kinds, sizes = {}, sorted(Counter(kinds.tolist()).items())
+    for (one, n_one), (other, n_other) in combinations_with_replacement(sizes, 2):
+        chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
+        enough = chosen.sum() >= FEWEST_PAIRS * (2 if one == other else 1)
+        if enough and min(n_one, n_other) >= FEWEST_STRANGERS:
+            by_kinds[one, other] = measure(values[chosen])
+    return Scale(measure(values[is_pair]), by_kinds)
 
 
 def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
@@ -501,22 +499,26 @@ class FamilyScores:
         readers: Sequence[ReadWords] = (),
     ) -> None:
         """Of a cohort, whose sketches `read` gives by rows, and its words of each sort, that
-        `readers` give of footprints. Peak: these sketches and their cosines."""
-        self.cohort, self.kinds = cohort.rows, cohort.kinds
-        self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
+        `readers` give of footprints; of equal models it has the first. Peak: these sketches and
+        their cosines."""
+        self.kinds = cohort.kinds
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
-        self._cohort_kinds = cohort.of_models[cohort.rows]
+        features, of_rows = read(cohort.rows), cohort.of_models[cohort.rows]
+        cosines, own = features.cosines(features), (of_rows, _blocks_of(features))
+        distinct = _distinct(true_cosines(plain(cosines, own, own, self._weights)))
+        self.cohort, self._cohort_kinds = cohort.rows[distinct], of_rows[distinct]
+        self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._traits_held: Held[Float64[np.ndarray, " numbers"]] = Held()
         self._words_held: Held[Sequence[ScoredWords]] = Held()
         self._readers = readers
         self._file: TraitFile | None = None
         self._are_read = np.zeros(0, np.bool_)
         self._recipe = recipe
-        self._features = read(self.cohort)
+        self._features = features.take(distinct)
         self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
-        self._words = [WordScores(some) for some in words]
-        self._measure(self._features.cosines(self._features))
+        self._words = [WordScores(some.take(distinct)) for some in words]
+        self._measure(cosines[:, distinct][:, :, distinct])
 
     @classmethod
     def of(cls, view: FamilyView) -> FamilyScores | None:
@@ -789,6 +791,13 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, self._part_weights, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+def _distinct(whole: WithCohort) -> Rows:
+    """The places of a cohort without the later ones of models that are equal: each would count
+    twice, and look like what many models share."""
+    equals = np.tril(whole >= EQUAL_COSINE, -1)
+    return np.flatnonzero(~equals.any(axis=1))
 
 
 def _strangeness(whole: WithCohort) -> WithCohort:

@@ -47,7 +47,7 @@ def refuse_links(catalog: Path) -> None:
         for folder, folders, names in os.walk(paths[0]):
             paths += [os.path.join(folder, name) for name in (*folders, *names)]
         for path in paths:
-            with suppress(FileNotFoundError):
+            with suppress(OSError, ValueError):
                 mode = os.lstat(path).st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     what = "a symbolic link" if stat.S_ISLNK(mode) else "a pipe or a device"

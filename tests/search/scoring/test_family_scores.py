@@ -61,6 +61,22 @@ def test_no_family_has_a_score_that_is_no_number(n, kinds, shape):
     assert np.isfinite(pairs.cosines).all()
 
 
+# another kind has centres of its own
+@pytest.mark.parametrize(("of_kind", "within"), [("full", 1e-6), ("adapter", 1.0)])
+def test_a_copy_of_one_model_changes_no_score_between_others(of_kind, within):
+    vectors = make_vectors(0, 14, datasets=3)
+    kinds = ["full"] * 14
+
+    _, before = score_vectors(vectors, kinds)
+    family, _ = score_vectors(np.append(vectors, vectors[:1], axis=0), [*kinds, of_kind])
+    some = VectorMatrix(vectors.astype(np.float32))
+    left = family.prepare(some, kinds, list(range(14)))
+    after = family.compare(left, left)
+
+    assert len(family.cohort) == 14
+    assert after.z == pytest.approx(before.z, abs=within)
+
+
 def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
     vectors = make_vectors(0, 12)
     matrix = VectorMatrix(vectors.astype(np.float32))
