@@ -219,7 +219,7 @@ def make(path: Path, recipe: Recipe, unstored: Unstored | None) -> None:
     for file in index_folder(path).iterdir():
         sizes[file.suffix] += file.stat().st_size
     for ending, size in sizes.items():
-        print(f"{ending}: {size / 2**30:.2f} GiB")
+        print(f"index files, {ending}: {size / 2**30:.2f} GiB")
     _say_memory("making")
 
 

@@ -794,10 +794,12 @@ class FamilyScores:
 
 
 def _distinct(whole: WithCohort) -> Rows:
-    """The places of a cohort without the later ones of models that are equal: each would count
-    twice, and look like what many models share."""
-    equals = np.tril(whole >= EQUAL_COSINE, -1)
-    return np.flatnonzero(~equals.any(axis=1))
+    """The places of a cohort; of equal models the first: each would look like what many share."""
+    kept: list[int] = []
+    for place, equals in enumerate(whole >= EQUAL_COSINE):
+        if not equals[kept].any():
+            kept.append(place)
+    return np.array(kept, dtype=np.int64)
 
 
 def _strangeness(whole: WithCohort) -> WithCohort:

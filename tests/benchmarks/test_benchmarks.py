@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +219,10 @@ NAMED = list(named_commands())
 
 
 @pytest.fixture
-def folder(tmp_path_factory):
+def folder():
     """A new folder with a short name: sockets are made in it."""
-    return tmp_path_factory.mktemp("b")
+    with tempfile.TemporaryDirectory(prefix="b", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 def run_benchmark(arguments, folder):

@@ -142,11 +142,13 @@ class Trouble:
     special: Mapping[Kind, Outcomes] = field(default_factory=dict)
     fault: Mapping[str, Any] = field(default_factory=dict)
 
-    def allowed(self, kind, *, lasting):
+    def allowed(self, place, *, lasting):
         """Codes that a victim may end with; "indexed" is the right result."""
-        allowed = self.special.get(kind, self.usual)[lasting]
-        # the base is asked for twice; the first answer only tells how else it is called
-        return allowed | OK if kind == "info" and not lasting else allowed
+        allowed = self.special.get(place.kind, self.usual)[lasting]
+        # asked for twice: the base, to know how else it is called, and the list, at first for
+        # properties that this Hub refuses
+        is_asked_again = place.kind == "info" or place.name == "first page"
+        return allowed | OK if is_asked_again and not lasting else allowed
 
 
 def _status(status, usual, **options):
@@ -314,7 +316,7 @@ def unexpected(case, outcomes):
     """Outcomes that are not among those allowed."""
     surprises = []
     for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
-        allowed = trouble.allowed(place.kind, lasting=lasting)
+        allowed = trouble.allowed(place, lasting=lasting)
         if outcome not in allowed | ({"needs-base"} if place.victims == FULL else set()):
             surprises.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
     return surprises
