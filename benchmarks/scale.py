@@ -245,7 +245,7 @@ def _say_memory(what: str) -> None:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own = int(status["RssAnon"].split()[0]) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{what}: {own:.2f} GiB beside mapped files, peak memory with them {peak:.1f} GiB", flush=True)
+    print(f"{what}: {own:.2f} GiB beside mapped files, peak memory {peak:.1f} GiB", flush=True)
 
 
 def _queries(catalog: Catalog, view: FamilyView, made: Synthetic, n_queries: int) -> None:
