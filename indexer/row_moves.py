@@ -38,7 +38,7 @@ LEAST_MOVE, LEAST_OF_ROUNDED = 1e-6, 5e-6
 median, and what float32 leaves of a decay, or of rounding."""
 
 AS_ZERO = 1e-30
-"""Rows of smaller numbers are zeros: types end there, so that their decay is none."""
+"""Rows of smaller numbers count as zeros: near the end of float32 a decay is lost in rounding."""
 
 HALF_STEP = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Half the distance of two neighbouring numbers, as a share of the power of two below them."""

@@ -506,7 +506,8 @@ class FamilyScores:
         features, of_rows = read(cohort.rows), cohort.of_models[cohort.rows]
         cosines, own = features.cosines(features), (of_rows, _blocks_of(features))
         distinct = _distinct(true_cosines(plain(cosines, own, own, self._weights)))
-        self.cohort, self._cohort_kinds = cohort.rows[distinct], of_rows[distinct]
+        self.cohort = cohort.rows[distinct]
+        self._cohort_kinds, self._cohort_blocks = (of_each[distinct] for of_each in own)
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._traits_held: Held[Float64[np.ndarray, " numbers"]] = Held()
         self._words_held: Held[Sequence[ScoredWords]] = Held()
@@ -515,7 +516,6 @@ class FamilyScores:
         self._are_read = np.zeros(0, np.bool_)
         self._recipe = recipe
         self._features = features.take(distinct)
-        self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
         self._words = [WordScores(some.take(distinct)) for some in words]
         self._measure(cosines[:, distinct][:, :, distinct])
