@@ -310,15 +310,24 @@ async def clients(
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used so far."""
-    used = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(used[11]) + int(used[12])) / os.sysconf("SC_CLK_TCK")
+    """What a process and those that it started have used so far."""
+    used = [one.joinpath("stat").read_text().rsplit(")", 1)[1].split() for one in processes(pid)]
+    return sum(int(one[11]) + int(one[12]) for one in used) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:
-    """MiB of memory that is the process's own: pages of files that it reads are not."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) / 1024
+    """MiB of memory that is their own: pages of files that they read are not."""
+    lines = (line for one in processes(pid) for line in (one / "status").read_text().splitlines())
+    return sum(int(line.split()[1]) for line in lines if "RssAnon" in line) / 1024
+
+
+def processes(pid: int) -> list[Path]:
+    """A process, and those that it started, where the system shows them."""
+    own = Path(f"/proc/{pid}")
+    below = [
+        int(child) for file in own.glob("task/*/children") for child in file.read_text().split()
+    ]
+    return [own, *(one for child in below for one in processes(child))]
 
 
 def main() -> None:

@@ -45,16 +45,16 @@ def _end_with(end: Connection) -> None:
 
 Result = TypeVar("Result")
 
-Progress = Callable[[float], None]
-"""Hears which share of its work a function has done, 0…1."""
+Progress = Callable[[Any], None]
+"""Hears what a function reports: which share of its work is done, 0…1, or some of its answers."""
 
 _reports: Connection | None = None
 
 
-def report(share: float) -> None:
-    """Tell who runs this process's function which share of its work is done."""
+def report(reached: Any) -> None:
+    """Tell who runs this process's function which share of its work is done, or some of it."""
     if _reports is not None:
-        _reports.send((None, share))
+        _reports.send((None, reached))
 
 
 START_SECONDS = 300.0
@@ -66,7 +66,11 @@ NICENESS = 15
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class WorkerDied(DeltadexError):
+class WorkerError(DeltadexError):
+    """A process gave no answer."""
+
+
+class WorkerDied(WorkerError):
     """The process ended before it answered."""
 
 
@@ -74,19 +78,19 @@ class WorkerCrashed(WorkerDied):
     """It had begun, and nobody had closed it."""
 
 
-class WorkerCancelled(DeltadexError):
+class WorkerCancelled(WorkerError):
     """The process was killed because nobody wants its answer any more."""
 
 
-class WorkerOutOfMemory(DeltadexError):
+class WorkerOutOfMemory(WorkerError):
     """The function needs more memory than the process may hold."""
 
 
-class WorkerFailed(DeltadexError):
+class WorkerFailed(WorkerError):
     """A defect showed in the process; the message is its traceback."""
 
 
-class WorkerTooSlow(DeltadexError):
+class WorkerTooSlow(WorkerError):
     """The process was killed because it took too long."""
 
 
@@ -281,7 +285,7 @@ def _serve(
     load: Callable[[], None] | None,
     yields: bool,
 ) -> None:
-    """Answer (function, arguments) with True when it begins, (None, share) whenever it reports one,
+    """Answer (function, arguments) with True when it begins, (None, …) whenever it reports,
     then (True, result) or (False, error); until a pipe ends."""
     global _reports
     _reports = pipe

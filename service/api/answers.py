@@ -50,9 +50,10 @@ def encode(document: Any) -> bytes:
 
 
 def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A document as an answer that no client may store."""
+    """A document, or its bytes, as an answer that no client may store."""
+    content = document if isinstance(document, bytes) else encode(document)
     sent = {"Cache-Control": "no-cache", **(headers or {})}
-    return Response(encode(document), status, media_type=JSON, headers=sent)
+    return Response(content, status, media_type=JSON, headers=sent)
 
 
 def computing(

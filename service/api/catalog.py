@@ -249,6 +249,8 @@ class Freshness:
         """Every family can be searched."""
         self.reached: tuple[float, list[str]] = (0.0, [])
         """The share of the indexes that is open, and the bases that can be searched."""
+        self.prepared = ""
+        """The state of the catalog that every index is caught up with."""
         self._thread = threading.Thread(target=self._run, name="deltadex-freshness")
         self._thread.start()
 
@@ -282,6 +284,7 @@ class Freshness:
                 # it is not ready: GET ready says so
                 log.exception("a defect in deltadex: the catalog cannot be searched")
             else:
+                self.prepared = state
                 self.ready.set()
                 if state != seen:
                     with suppress(DeltadexError):  # the next search says it

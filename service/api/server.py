@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -187,25 +185,3 @@ def _document(app: FastAPI) -> dict[str, Any]:
                     content[PROBLEM] = content.pop("application/json")
         app.openapi_schema = document
     return app.openapi_schema
-
-
-HEAP_BYTES = 1 << 30
-"""Memory that is given back to the system only beyond this: a search needs tens of megabytes for
-some milliseconds, and mapping them anew each time costs more than the search."""
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's mallopt(3)."""
-
-SWITCH_S = 0.0005
-"""How long a thread that computes in Python may keep the others waiting. Answers are made in many
-short steps between which the interpreter is given away; at Python's own 5 ms half of their time
-goes into waiting to get it back."""
-
-
-def set_up_process() -> None:
-    """Have threads take turns quickly, and freed memory used again where the C library can."""
-    sys.setswitchinterval(SWITCH_S)
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, HEAP_BYTES // 2)
-        mallopt(M_TRIM_THRESHOLD, HEAP_BYTES)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
 
 from ...errors import DeltadexError
 from ...questions.face.database import Database
-from ...questions.face.serving import similar_each
 from ...questions.find_similar import FindSimilar
 from .answers import PageFiles
 from .api_docs import docs_files
-from .catalog import Freshness, Names, Readers, find_base, names_of
+from .catalog import Freshness, Names, Readers, names_of
 from .middleware import Metrics
+from .searchers import MOST_PROCESSES, Give, Searchers, answer_each
 from .settings import MAX_DATA, MAX_WRITES, ServiceSettings
 from .snapshots import Snapshots
-from .work import Jobs, Line, Results, Shared, Together, Uploads, Work
+from .work import MOST_TOGETHER, Jobs, Line, Results, Shared, Together, Uploads, Work
 
 Result = TypeVar("Result")
 
@@ -39,7 +37,9 @@ class Service:
         )
         limits: Any = {"waiting": settings.max_waiting, "seconds": settings.max_seconds}
         self.work = Work(at_once=settings.max_at_work, **limits)
-        self.searches = Together(self._similar_each, at_once=settings.max_at_work, **limits)
+        beside = min(settings.max_at_work - 1, MOST_PROCESSES)
+        self.searchers = Searchers(readers, settings.engine, beside, settings.max_seconds)
+        self.searches = Together(self._similar_each, at_once=beside + 1, **limits)
         self.batches = Work(at_once=settings.max_batches_at_work, **limits)
         # they wait for nothing, and whoever asks again for a job is never sent away
         self.polls = Work(at_once=1, waiting=None, seconds=settings.max_seconds)
@@ -61,7 +61,7 @@ class Service:
         self.metrics = Metrics(readers, (*threads, self.uploads, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.freshness = Freshness(readers)
-        computing = (*threads, self.jobs, self.uploads, self.snapshots, self.data)
+        computing = (self.searchers, *threads, self.jobs, self.uploads, self.snapshots, self.data)
         self._parts = (*computing, self.freshness, readers)
 
     @cached_property
@@ -78,17 +78,20 @@ class Service:
 
         return await (work or self.work).run(run)
 
-    def _similar_each(
-        self, asked: FindSimilar, models: list[str]
-    ) -> Generator[tuple[int, dict[str, Any] | DeltadexError]]:
-        with self.readers.catalog() as catalog:
-            names, base = names_of(catalog), find_base(catalog, asked.base)
-            with closing(similar_each(catalog, replace(asked, base=base), models)) as each:
-                for place, answer in each:
-                    if isinstance(answer, DeltadexError):
-                        yield place, answer
-                    else:
-                        yield place, names.with_bases(answer.to_json())
+    def _similar_each(self, asked: FindSimilar, models: list[str], give: Give) -> None:
+        """Answer in a process beside, once so many wait; and here, what that has not answered."""
+        if self.searches.pending > MOST_TOGETHER:
+            self.searchers.want()
+        left = dict(enumerate(models))
+
+        def answered(place: int, answer: bytes | DeltadexError) -> None:
+            del left[place]
+            give(place, answer)
+
+        self.searchers.answer_each(asked, models, answered)
+        if left:
+            places, rest = list(left), list(left.values())
+            answer_each(self.readers, asked, rest, lambda n, answer: give(places[n], answer))
 
     async def opening(self) -> dict[str, Any] | None:
         """How many percent of the indexes are open for the first time, and which families can be

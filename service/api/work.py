@@ -10,9 +10,8 @@ import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,13 +157,14 @@ class Together(Work):
     model alone.
 
     Args:
-        answers: Gives the answers to a question about several models, each with its place.
+        answers: Gives its last argument the answers to a question about several models, each with
+            its place.
         waiting: Questions that wait for a thread; one more is sent away.
     """
 
     def __init__(
         self,
-        answers: Callable[[FindSimilar, list[str]], Generator[tuple[int, Any]]],
+        answers: Callable[[FindSimilar, list[str], Callable[[int, Any], None]], None],
         *,
         at_once: int,
         waiting: int,
@@ -203,15 +203,16 @@ class Together(Work):
         some = [w for w in waiting[:MOST_TOGETHER] if w[2].set_running_or_notify_cancel()]
         if not some:
             return
+
+        def give(place: int, answer: Any) -> None:
+            future = some[place][2]
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
         try:
-            # closed here, as its locks are this thread's
-            with closing(self._answers(some[0][0], [model for _, model, _ in some])) as answers:
-                for place, answer in answers:
-                    future = some[place][2]
-                    if isinstance(answer, Exception):
-                        future.set_exception(answer)
-                    else:
-                        future.set_result(answer)
+            self._answers(some[0][0], [model for _, model, _ in some], give)
         except Exception as err:
             for _, _, future in some:
                 if not future.done():

@@ -18,11 +18,11 @@ FIRST, OTHER = FindSimilar("", k=3), FindSimilar("", k=4)
 def test_what_waits_is_answered_together_and_what_is_refused_stops_no_other():
     may_go_on, batches = threading.Event(), []
 
-    def answers(asked, models):
+    def answers(asked, models, give):
         batches.append((asked.k, len(models)))
         may_go_on.wait(30)
         for place, model in enumerate(models):
-            yield place, UnknownModel(model) if model == "7" else f"{asked.k}:{model}"
+            give(place, UnknownModel(model) if model == "7" else f"{asked.k}:{model}")
 
     async def ask():
         together = Together(answers, **LIMITS)
@@ -50,10 +50,11 @@ def test_requests_at_once_have_the_answers_of_requests_alone(shared_db):
         models = [row["model"] for row in client.get(f"{API}/models").json()["models"]]
         models = [*(name for name in models if name != "broken"), "nobody"]
         alone = [client.get(f"{API}/similar", params={"model": name}) for name in models]
-        found = dict(client.service._similar_each(FindSimilar("", attached=False), models))
+        found = {}
+        client.service._similar_each(FindSimilar("", attached=False), models, found.__setitem__)
 
     assert [one.status_code for one in alone] == [200] * (len(models) - 1) + [404]
-    assert [found[place] for place in range(len(models) - 1)] == [a.json() for a in alone[:-1]]
+    assert [found[place] for place in range(len(models) - 1)] == [a.content for a in alone[:-1]]
     assert isinstance(found[len(models) - 1], UnknownModel)
 
 
