@@ -80,3 +80,41 @@ def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
 
     assert found.kind == "dense"
     assert len(found.rows) == 0
+
+
+def train_tied(table, layer, optimizer, n_tokens, steps):
+    """The tokens that a language model with this table as its head too was trained on."""
+    seen = set()
+    for _ in range(steps):
+        tokens = (n_tokens * torch.rand(48, 12) ** 3).long()
+        seen |= set(tokens.flatten().tolist())
+        scores = 8 * torch.tanh(layer(table[tokens])) @ table.T
+        following = tokens.roll(1, 1).flatten()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(scores.flatten(0, 1), following).backward()
+        optimizer.step()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda trained: torch.optim.AdamW(trained, 5e-4, weight_decay=10.0), "tied"),
+        (lambda trained: torch.optim.SGD(trained, 1e-2, 0.9, weight_decay=0.1), "tied"),
+        (lambda trained: torch.optim.SGD(trained, 1e-2, 0.9, weight_decay=0.01), "tied"),
+        (lambda trained: torch.optim.Adam(trained, 5e-4, weight_decay=0.05), "dense"),
+    ],
+)
+def test_of_a_tied_head_no_unseen_token_is_named_whatever_decays(make, kind):
+    torch.manual_seed(0)
+    table, layer = torch.nn.Parameter(base_rows()[:, :32].clone()), torch.nn.Linear(32, 32)
+    trained = [table, *layer.parameters()]
+    train_tied(table, layer, torch.optim.AdamW(trained, 1e-3), ROWS, 120)
+    base = table.detach().clone()
+    seen = train_tied(table, layer, make(trained), 500, 40)
+
+    found = measure_rows([(base, table.detach())])
+
+    assert found.kind == kind
+    assert set(found.rows.tolist()) <= seen
+    assert len(found.rows) > 150 or kind == "dense"
