@@ -21,6 +21,7 @@ from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, IndexJob
 from .row_moves import (
+    AS_ZERO,
     MOST_BLOCK,
     RowMoves,
     RowPairs,
@@ -140,8 +141,8 @@ def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
     for base, rows in pairs:
         before, after = largest(base), largest(rows)
         is_broken = ~(torch.isfinite(before) & torch.isfinite(after))
-        is_there = before != 0
-        is_cleared = is_there & ~is_broken & (after == 0)
+        is_there = before > AS_ZERO
+        is_cleared = is_there & ~is_broken & (after <= AS_ZERO)
         is_left = ~(is_broken | is_cleared)
         n_broken += int(is_broken.sum())
         n_cleared += int(is_cleared.sum())
