@@ -33,20 +33,8 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .hub import (
-    HubSession,
-    ListingMemory,
-    RateLimit,
-    RequestKind,
-    WalkCounts,
-    request_bytes,
-)
-from .index import (
-    list_members,
-    meant_base,
-    nothing_found,
-    run_recipes,
-)
+from .hub import HubSession, ListingMemory, RateLimit, RequestKind, WalkCounts, request_bytes
+from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import WantedBytes, cpu_count
 from .kept_lexicon import may_answer
 from .options import IndexOptions
