@@ -77,7 +77,7 @@ class Cluster(Family):
 def show_clusters(document: Document) -> Shown:
     """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
     yield (
-        f"{document['base']}: {len(document['clusters'])} clusters of "
+        f"{document['base']}: {count(len(document['clusters']), 'cluster')} of "
         f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )

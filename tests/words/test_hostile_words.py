@@ -135,7 +135,7 @@ def test_a_row_next_to_nothing_in_the_base_was_not_cleared(worded, tmp_path):
     with dx.open(None) as own:
         own.add(tmp_path / ID, base=str(tmp_path / worded.base.name))
 
-        assert own.words(ID).to_json()["note"] == "1 rows hold NaN or infinity"
+        assert own.words(ID).to_json()["note"] == "1 row with NaN or infinity"
 
 
 def test_rows_that_pad_the_base_do_not_hide_a_decay():
