@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..errors import ModelError
+from ..results import count
 from .adapter_config import (
     FAMILIES,
     FILE,
@@ -241,7 +242,7 @@ class Tensors:
         """(rows, rank, columns) of a·b."""
         (rows, rank), (rank_b, columns) = self.matrix(a), self.matrix(b)
         if rank != rank_b:
-            raise self.misfit(b, f"{rank} rows, as many as {a!r} has columns")
+            raise self.misfit(b, f"{count(rank, 'row')}, as many as {a!r} has columns")
         return rows, rank, columns
 
     def read(self, name: str) -> torch.Tensor:
@@ -329,15 +330,15 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     rank, width = tensors.matrix(a, may_be_empty=adaptive)
     out, rank_b = tensors.matrix(b, may_be_empty=adaptive)
     if rank != rank_b or out == 0:
-        raise tensors.misfit(b, f"at least one row, and {rank} columns as {a!r} has rows")
+        raise tensors.misfit(b, f"at least one row, and {count(rank, 'column')} as {a!r} has rows")
     if width == 0:
         raise tensors.misfit(a, "at least one column")
     diagonal = kinds["lora_E"] if adaptive else None
     if diagonal is not None and tensors.vector(diagonal) != rank:
-        raise tensors.misfit(diagonal, f"{rank} values")
+        raise tensors.misfit(diagonal, count(rank, "value"))
     magnitude = kinds.get("lora_magnitude_vector")
     if magnitude is not None and tensors.vector(magnitude) != out:
-        raise tensors.misfit(magnitude, f"{out} values")
+        raise tensors.misfit(magnitude, count(out, "value"))
     if config.start == "olora" and config.transposed_flag:
         line = "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction"
         raise _unsupported(line)
@@ -560,16 +561,16 @@ def build_vera(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     widest, rank_b = tensors.matrix(shared_b)
     out = tensors.vector(b)
     if rank != rank_b or tensors.vector(d) != rank:
-        raise tensors.misfit(d, f"{rank} values, the rank of the shared matrices")
+        raise tensors.misfit(d, f"{count(rank, 'value')}, the rank of the shared matrices")
     if out > widest:
-        raise tensors.misfit(b, f"at most {widest} values, the rows of the shared B")
+        raise tensors.misfit(b, f"at most {count(widest, 'value')}, the rows of the shared B")
 
     def delta(base: torch.Tensor | None) -> Delta:
         assert base is not None
         rows, width = base.shape
         right, left = tensors.read(shared_a), tensors.read(shared_b)
         if width > right.shape[1]:
-            raise tensors.misfit(shared_a, f"{width} columns, as the base's matrix has")
+            raise tensors.misfit(shared_a, f"{count(width, 'column')}, as the base's matrix has")
         left = tensors.read(b).reshape(-1, 1) * left[:rows]
         return LowRankDelta(left, tensors.read(d).reshape(-1, 1) * right[:, :width])
 

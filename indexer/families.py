@@ -40,9 +40,13 @@ class Families:
 
 
 def is_several(base: str | Path) -> bool:
-    """Whether what is named as a base is a folder of models, and no model."""
+    """Whether what is named as a base is a folder of models, and no model: one whose files are
+    links that lead out of it is none."""
     folder = folder_at(base)
-    return folder is not None and not is_model_folder(folder)
+    if folder is None or not is_model_folder(folder):
+        return folder is not None
+    refusal = next(folder_members(folder, "", leave_out=None)).refusal  # of the folder itself
+    return refusal is not None and refusal.code == "outside-folder"
 
 
 def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -> Families:

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import BaseError, ModelError
 from ..records import Footprint
+from ..results import count
 from .adapter import parse_name
 from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
@@ -21,6 +22,7 @@ from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, IndexJob
 from .row_moves import (
+    AS_ZERO,
     MOST_BLOCK,
     RowMoves,
     RowPairs,
@@ -140,8 +142,8 @@ def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
     for base, rows in pairs:
         before, after = largest(base), largest(rows)
         is_broken = ~(torch.isfinite(before) & torch.isfinite(after))
-        is_there = before != 0
-        is_cleared = is_there & ~is_broken & (after == 0)
+        is_there = before > AS_ZERO
+        is_cleared = is_there & ~is_broken & (after <= AS_ZERO)
         is_left = ~(is_broken | is_cleared)
         n_broken += int(is_broken.sum())
         n_cleared += int(is_cleared.sum())
@@ -151,8 +153,8 @@ def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
                 torch.where(is_left[:, None], one, 0).to(one.dtype) for one in (base, rows)
             )
         clean.append((base, rows))
-    flaws = {"hold NaN or infinity": n_broken, "are zeros, and not the base's": n_cleared}
-    notes = [f"{n} rows {what}" for what, n in flaws.items() if n]
+    flaws = {"with NaN or infinity": n_broken, "of zeros, and not the base's": n_cleared}
+    notes = [f"{count(n, 'row')} {what}" for what, n in flaws.items() if n]
     if notes and not n_left:
         raise ModelError("non-finite", f"of its input embedding {' and '.join(notes)}")
     return notes, clean
@@ -191,7 +193,7 @@ def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Inde
         vocabulary=ref.shape[0],
         tokens=indices[known][moves.rows].astype(np.uint32),
         strengths=strengths_of(moves),
-        note=f"{len(indices)} tokens may move at all",
+        note=f"{count(len(indices), 'token')} may move at all",
     )
 
 

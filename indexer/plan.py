@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
+from ..results import count
 from ..store import Catalog, PartFolder, block_dims, sketch_bytes
 from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
 from .checkpoint import FEW_BYTES, choose_weights
@@ -33,20 +34,8 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .hub import (
-    HubSession,
-    ListingMemory,
-    RateLimit,
-    RequestKind,
-    WalkCounts,
-    request_bytes,
-)
-from .index import (
-    list_members,
-    meant_base,
-    nothing_found,
-    run_recipes,
-)
+from .hub import HubSession, ListingMemory, RateLimit, RequestKind, WalkCounts, request_bytes
+from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import WantedBytes, cpu_count
 from .kept_lexicon import may_answer
 from .options import IndexOptions
@@ -528,16 +517,16 @@ class PlannedRun:
         walk = self.walk or WalkCounts()
         unlisted = sum(walk.unlisted.values())
         notes = {
-            f"the sizes of {unknown} models are not known, and count as 0": unknown,
-            f"{unnamed} adapters name no base: their shapes decide when they are read": unnamed,
+            f"of {count(unknown, 'model')} the size is not known, and counts as 0": unknown,
+            f"{count(unnamed, 'adapter')} without a base's name: shapes decide in the run": unnamed,
             "the base is not read, so that slots and their disk are not known": not self.disk.slots,
             f"the base cannot be opened: {self.base_failure}": self.base_failure,
             "the base is larger than what stays in memory: download it first": self.base_again,
             "copies of an indexed model are not read; a listing does not show them": is_remote,
-            f"the Hub does not say how many children a model has: {walk.uncounted} models "
-            "cost a listing each; --depth 1 lists the base's own children alone": walk.uncounted,
-            f"{walk.below_depth} models at --depth may have children: listing them costs at "
-            "least a request each": walk.below_depth,
+            "the Hub does not say how many children a model has; a listing is made for "
+            f"{count(walk.uncounted, 'model')}, none with --depth 1": walk.uncounted,
+            f"{count(walk.below_depth, 'model')} at --depth may have children: listing them "
+            "costs at least a request each": walk.below_depth,
             f"the Hub counts {unlisted} children more than it lists": unlisted,
         }
         return [note for note, holds in notes.items() if holds]

@@ -272,7 +272,8 @@ def fingerprint_query(
     outcome = _fingerprint(find_member(model, base.name), job)
     if isinstance(outcome, Indexed):
         return outcome
-    raise _unanswered(model, ModelError(outcome.code, outcome.reason))
+    refusal = ModelError(outcome.code, outcome.reason)
+    raise _unanswered(model, refusal) from refusal
 
 
 def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:

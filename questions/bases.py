@@ -10,13 +10,7 @@ import click
 from ..errors import RequestError
 from ..options import Place, Question, argument, option, record
 from ..results import Document, Section, Shown, Table
-from .terminal.command_line import (
-    Common,
-    asking,
-    command_with,
-    exit_by,
-    print_answer,
-)
+from .terminal.command_line import Common, asking, command_with, exit_by, print_answer
 from .terminal.text import plain
 
 if TYPE_CHECKING:
@@ -113,10 +107,4 @@ def add(common: Common, asked: AddBases) -> None:
     exit_by(table.to_json()["failed"], len(table))
 
 
-ls = asking(
-    KnownBases,
-    show_bases,
-    "bases ls",
-    group=command,
-    read_only=None,
-)
+ls = asking(KnownBases, show_bases, "bases ls", group=command, read_only=None)

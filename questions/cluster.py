@@ -77,7 +77,7 @@ class Cluster(Family):
 def show_clusters(document: Document) -> Shown:
     """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
     yield (
-        f"{document['base']}: {len(document['clusters'])} clusters of "
+        f"{document['base']}: {count(len(document['clusters']), 'cluster')} of "
         f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )
@@ -137,13 +137,7 @@ def _show_list(suggestions: list[Document], named: str) -> Shown:
         columns.append("words")
     numbers = ({key: share(s[key]) for key in ("confidence", "fdr")} for s in suggestions)
     rows = [
-        {
-            **s,
-            **shown,
-            named: s["dataset"],
-            "named by": s["source"],
-            "words": ", ".join(s["words"]),
-        }
+        {**s, **shown, named: s["dataset"], "named by": s["source"], "words": ", ".join(s["words"])}
         for s, shown in zip(suggestions[:SUGGESTIONS_SHOWN], numbers, strict=False)
     ]
     yield Section.of(columns, rows)
@@ -170,8 +164,4 @@ def _known_from(calibration: Document) -> str:
     )
 
 
-command = asking(
-    Cluster,
-    show_clusters,
-    "cluster --base bert-base-uncased --min-size 4",
-)
+command = asking(Cluster, show_clusters, "cluster --base bert-base-uncased --min-size 4")

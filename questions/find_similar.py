@@ -193,7 +193,7 @@ class FindSimilar(Filters, Family):
     ) -> Document:
         from ..search import explain_pair, find_similar
 
-        searches = Searches(db._catalog, base, self.recipe, indexes)
+        searches = Searches(db._catalog, base, self.recipe, indexes, self.base)
         start = searches.from_any(model, self.kind)
         beside = searches.indexes_of(start.base) if start.base else []
         neighbours = find_similar(

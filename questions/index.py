@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import REASONS, BaseError, RequestError, SourceError, StudyError
+from ..errors import OFFERED, REASONS, BaseError, RequestError, SourceError, StudyError
 from ..indexer import FamilyOptions
 from ..options import as_kind, option, record
 from ..results import Document, Row, Section, Shown, Table, count, size
@@ -139,7 +139,9 @@ def show_report(document: Document) -> Shown:
             yield from show_report(family)
         reasons = Counter(row["reason"] for row in document["left_out"])
         for reason, n in reasons.most_common():
-            yield f"{count(n, 'model')} left out: {reason}"
+            models = [row["model"] for row in document["left_out"] if row["reason"] == reason]
+            some = ", ".join(models[:OFFERED]) + ", …" * (n > OFFERED)
+            yield f"{count(n, 'model')} left out ({some}): {reason}"
         return
     refused = len(document["failed"])
     partly = document.get("partly_read", [])

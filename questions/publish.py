@@ -123,7 +123,7 @@ def _publish_to_hub(
         folder,
         [*(file.name for file in files), CARD, MANIFEST],
         deleted=sorted(there - {file.name for file in done.manifest.parts}),
-        message=f"{done.manifest.models} models of {publication.named}",
+        message=f"{count(done.manifest.models, 'model')} of {publication.named}",
         parent=commit,
     )
     n_bytes = sum(file.bytes for file in files)

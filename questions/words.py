@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..options import Place, Question, argument, option, record
-from ..results import Document, Shown, Table
+from ..results import Document, Shown, Table, count
 from .face.opened import ONLY_FAMILY
 from .terminal.command_line import asking
 
@@ -238,7 +238,7 @@ def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[s
     other = f" that {document['against']} did not see" if "against" in document else ""
     if not words:
         return f"Trained on text of which no whole word{other} can be shown.{partly}"
-    return f"Trained on text with {sure}{len(words)} words{other}: {named}, ….{partly}"
+    return f"Trained on text with {sure}{count(len(words), 'word')}{other}: {named}, ….{partly}"
 
 
 def _rows(words: Sequence[Word]) -> list[dict[str, Any]]:

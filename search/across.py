@@ -155,8 +155,8 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
     known = [first, *(one for one in others if one is not None and not _are_copies(one, first))]
     if len(known) <= FEWEST_RANKED:
         raise RequestError(
-            f"{view.base} has {len(known) - 1} models whose footprints name tokens; "
-            f"{FEWEST_RANKED} are needed"
+            f"{view.base} has too few models whose footprints name tokens: "
+            f"{len(known) - 1} of {FEWEST_RANKED}"
         )
 
     def rows(words: Sequence[str]) -> Matrix:

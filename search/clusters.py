@@ -543,9 +543,7 @@ def _members(family: LabelledModels, codes: Codes, code: int) -> list[str]:
 def _notes(n_models: int, min_size: int) -> list[str]:
     notes = []
     if n_models < 2 * min_size:
-        notes.append(
-            f"{n_models} models are too few for clusters of {min_size}: all count as noise"
-        )
+        notes.append(f"too few models for clusters of {min_size} ({n_models}): all count as noise")
     if n_models > WHOLE_FAMILY:
         notes.append(f"clustered in {COMPONENTS} principal axes of the pooled vectors")
     if n_models > SAMPLE:

@@ -470,7 +470,7 @@ def check_queries(retrievals: Sequence[FamilyRetrieval], exclude: Exclude | None
     n_models, labelled = counts["models"], counts["labelled"]
     if not labelled:
         raise RequestError(
-            f"none of the {n_models} models has a dataset label: "
+            f"no model of {n_models} has a dataset label: "
             "index them with --labels FILE (columns model,dataset)"
         )
     if counts["singletons"] == labelled:

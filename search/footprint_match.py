@@ -94,7 +94,7 @@ class FileMatch:
         if self.is_trained_on:
             return TRAINED
         if self.touched < FEWEST_TOUCHED:
-            return f"{UNTOLD}: it touched {self.touched} tokens"
+            return f"{UNTOLD}: too few tokens that it touched ({self.touched})"
         if self.lacks_few:
             return (
                 f"{UNTOLD}: {self.missing} of {self.touched} tokens that it saw are not in it, as "

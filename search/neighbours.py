@@ -525,7 +525,7 @@ def _check_finite(view: FamilyView, rows: Rows, scores: Float64[np.ndarray, " ro
     if wrong:
         names = ", ".join(view.ids[row] for row in wrong[:NAMES_SHOWN])
         raise StoreDamaged(
-            f"{len(wrong)} models have scores that are not numbers ({names}): their fingerprints, "
+            f"models with scores that are not numbers: {len(wrong)} ({names}): their fingerprints, "
             f"or those of other models of {view.base}, are damaged; `deltadex doctor` names them"
         )
 

@@ -68,7 +68,7 @@ def shared_words(mine: Iterable[str], theirs: Iterable[str]) -> list[str]:
     """Words of both, sorted; `RequestError` where they are too few."""
     words = sorted(set(mine) & set(theirs))
     if len(words) < FEWEST_WORDS:
-        raise RequestError(f"shares {len(words)} words; {FEWEST_WORDS} are needed")
+        raise RequestError(f"shares too few words: {len(words)} of {FEWEST_WORDS}")
     return words
 
 
@@ -182,6 +182,6 @@ def mean_of(parts: Iterable[Matrix]) -> Float64[np.ndarray, " words"]:
         n_known += int(np.count_nonzero(rows.any(axis=1)))
     if n_known < FEWEST_RANKED:
         raise RequestError(
-            f"has {n_known} models whose words are known; {FEWEST_RANKED} are needed"
+            f"has too few models whose words are known: {n_known} of {FEWEST_RANKED}"
         )
     return np.asarray(total / (n_known + SHRINKAGE))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import LISTED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
+from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import Indexed, LinearSketch, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
 from .holding import Access
 from .opening import Create, connect
@@ -326,11 +326,11 @@ class Catalog:
         if not ids:
             raise self._empty()
         is_short = id and not os.path.exists(id)
-        fitting = select_abbreviated(self._session, id, family, LISTED + 1) if is_short else []
+        fitting = select_abbreviated(self._session, id, family, OFFERED + 1) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)
         if fitting:
-            some = ", ".join(fitting[:LISTED]) + (", …" if len(fitting) > LISTED else "")
+            some = ", ".join(fitting[:OFFERED]) + (", …" if len(fitting) > OFFERED else "")
             raise UnknownModel(f"'{id}' begins or ends several ids of {self.path.name}: {some}")
         near = offered(id, ids, None) or "; `deltadex ls` lists them"
         raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")

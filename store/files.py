@@ -29,7 +29,7 @@ def beside(catalog: Path, ending: Ending) -> Path:
     return catalog.with_name(catalog.name + ending)
 
 
-def refuse_links(catalog: Path) -> None:
+def refuse_special_files(catalog: Path) -> None:
     """Refuse what would be written to another place than its name says, and pipes, which nobody
     ends reading.
 

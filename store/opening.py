@@ -23,7 +23,7 @@ import duckdb
 
 from ..errors import EmptyCatalog, ForeignDatabase, OtherSchema, StoreDamaged, StoreError, StoreFull
 from .commit_log import CommitLog, Losses
-from .files import atomic_file, beside, make_folder, refuse_links, sync_folder
+from .files import atomic_file, beside, make_folder, refuse_special_files, sync_folder
 from .holding import Access, OpenFile, run, signals_raised
 from .session import literal, translated
 
@@ -192,7 +192,7 @@ def is_file(path: Path) -> bool:
     and for symbolic links there or beside it."""
     if not path.name:
         raise StoreError(f"{path}: a folder, not a file; a catalog is a single file")
-    refuse_links(path)
+    refuse_special_files(path)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

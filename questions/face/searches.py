@@ -11,7 +11,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from ...errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel, UnknownRecipe, offered
+from ...errors import (
+    EmptyCatalog,
+    ModelError,
+    RequestError,
+    UnknownBase,
+    UnknownModel,
+    UnknownRecipe,
+    offered,
+)
 from ...records import Fingerprint, Indexed, Recipe
 from .opened import Kind, find_family
 
@@ -54,14 +62,21 @@ def open_attached(catalog: Catalog) -> list[AttachedIndex]:
 def find_base_with(
     catalog: Catalog, spelling: str | None, attached: Sequence[AttachedIndex]
 ) -> str | None:
-    """The base as the catalog has it, or as an attached index has it; None for None."""
+    """The base as the catalog has it, or as an attached index has it, of a folder by its name; None
+    for None."""
     try:
         return catalog.find_base(spelling)
     except (EmptyCatalog, UnknownBase):
-        from ...indexer import base_key
+        from ...indexer import BaseName, base_key, folder_at
 
-        key = base_key(spelling or "")
-        names = sorted({index.base for index in attached if base_key(index.base) == key})
+        folder = folder_at(spelling) if spelling else None
+        meant = BaseName.of(str(folder.resolve()) if folder else spelling or "")
+        fitting = {index.base for index in attached if meant.fits(BaseName.of(index.base))}
+        # a folder tells no owner: a base without one is meant before others
+        names = sorted(fitting, key=lambda name: ("/" in base_key(name), name))
+        if not names and attached:
+            known = (*catalog.bases(), *(index.base for index in attached))
+            raise UnknownBase(f"no base {spelling!r}{offered(spelling or '', known)}") from None
         if not names:
             raise
         return spelling if spelling in names else names[0]
@@ -73,6 +88,7 @@ class Searches:
 
     Attributes:
         base: The family; None guesses it from the model.
+        place: As the user spelled the base, which may be its folder.
         recipe: Name or id of a recipe; None takes that of most models.
     """
 
@@ -80,6 +96,7 @@ class Searches:
     base: str | None
     recipe: str | None
     attached: Sequence[AttachedIndex] = ()
+    place: str | None = None
 
     def from_any(self, model: Query, kind: Kind = "full") -> StoredQuery | FreshQuery:
         """A search from anything that a user calls a model; `kind` is that of a vector's.
@@ -185,7 +202,7 @@ class Searches:
 
     def _fingerprinted(self, model: str) -> Indexed:
         """A folder or Hub id; the family is guessed where none is named."""
-        from ...indexer import base_key, fingerprint_query, guess_base
+        from ...indexer import base_key, fingerprint_query, folder_at, guess_base
 
         base = self.base
         if base is None:
@@ -196,10 +213,18 @@ class Searches:
                     others.setdefault(base_key(index.base), index.base)
             base = guess_base(self.catalog, model, list(others.values()))
         recipe, layout = self._recipe_of(base)
-        shapes = None
-        if base not in self.catalog.bases() and (published := self.indexes_of(base)):
-            shapes = _largest(published).manifest.shapes
-        return fingerprint_query(self.catalog, model, base, recipe, layout, shapes)
+        if base in self.catalog.bases() or not (published := self.indexes_of(base)):
+            return fingerprint_query(self.catalog, model, base, recipe, layout)
+        shapes = _largest(published).manifest.shapes
+        place = self.place if self.place and folder_at(self.place) else base
+        try:
+            made = fingerprint_query(self.catalog, model, place, recipe, layout, shapes)
+        except RequestError as err:
+            if isinstance(err.__cause__, ModelError) and err.__cause__.code == "needs-base":
+                line = f"{err}; --base FOLDER reads it from a folder of that name"
+                raise type(err)(line) from err
+            raise
+        return replace(made, model=replace(made.model, base=base))
 
     def _vector(self, vector: Vector, kind: Kind) -> FreshQuery:
         """A search from a fingerprint's vector, of any length but zero."""

@@ -137,7 +137,6 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def to_json(self) -> dict[str, Any]:
-        """The problem document."""
         return {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -147,7 +146,6 @@ class Problem(Exception):
         }
 
     def response(self) -> Response:
-        """The same as an answer."""
         document = encode(self.to_json())
         return Response(document, self.status, media_type=PROBLEM, headers=self.headers)
 
@@ -184,12 +182,8 @@ def stopping() -> Problem:
 
 
 def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
-    """A 422 with what was wrong where, of the first few faults; never the value itself.
-
-    Args:
-        faults: As pydantic lists them.
-        within: The part of a request that their places are in, where these do not name it.
-    """
+    """A 422 with what was wrong where, of the first few of pydantic's faults; never the value
+    itself. `within`: the part of a request that their places are in, where these do not name it."""
     lines = []
     for fault in faults[:3]:
         place = (*within, *fault["loc"])

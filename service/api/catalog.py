@@ -69,11 +69,8 @@ class Names:
         return self.shown(base) if base is not None and _is_path(base) else base
 
     def with_bases(self, document: Mapping[str, Any], source: str = "") -> dict[str, Any]:
-        """A document with every `base` in it as it is shown, and sentences without paths.
-
-        Args:
-            source: Where the model lies that it is of; a model's own document says so itself.
-        """
+        """A document with every `base` in it as it is shown, and sentences without paths. `source`:
+        where the model lies that it is of; a model's own document says so itself."""
         if "base_raw" in document:
             source = document.get("source", source)
         shown = {key: self._value(key, value, source) for key, value in document.items()}

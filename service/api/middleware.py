@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -89,6 +90,9 @@ SECURITY_HEADERS = {
 }
 """What every answer tells a browser not to do."""
 
+_NO_GZIP = re.compile(rb"accept-encoding:.*gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
+"""A header that refuses gzip; Starlette would take it for one that asks for it."""
+
 
 class Doorway:
     """Heads: the answer's security headers, HEAD as GET without a body, a host that is known.
@@ -114,7 +118,8 @@ class Doorway:
                 message = {**message, "body": b""}
             await send(message)
 
-        asked = {**scope, "method": "GET"} if is_head else scope
+        heads = [head for head in scope["headers"] if not _NO_GZIP.match(b":".join(head))]
+        asked = {**scope, "headers": heads, "method": "GET" if is_head else scope["method"]}
         try:
             if "\n" in scope["path"]:
                 # the `$` of a route's pattern would pass over it, at the end of an id
@@ -137,10 +142,7 @@ class Doorway:
 
 class BodyLimits:
     """Refuses bodies that are too long, by their header or as they come, or come too slowly.
-
-    Args:
-        large: Bytes allowed to (method, path) pairs that carry weights.
-    """
+    `large`: bytes allowed to (method, path) pairs that carry weights."""
 
     def __init__(self, app: ASGIApp, large: Mapping[tuple[str, str], int], seconds: float) -> None:
         self._app, self._large, self._seconds = app, large, seconds

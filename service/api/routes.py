@@ -114,17 +114,13 @@ def _may_write(service: Service, presented: Presented) -> None:
     """Pass those who present the operator's token."""
     token = service.settings.token
     if token is None:
-        raise Problem(
-            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
-        )
+        detail = "this service is read-only; `deltadex serve --writable` opens it"
+        raise Problem(403, "read-only", detail)
     given = presented.credentials.strip() if presented else ""
     if not hmac.compare_digest(given.encode(), token.encode()):
-        raise Problem(
-            401,
-            "unauthorized",
-            "this needs the header `Authorization: Bearer TOKEN` with the operator's token",
-            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
-        )
+        detail = "this needs the header `Authorization: Bearer TOKEN` with the operator's token"
+        scheme = {"WWW-Authenticate": 'Bearer realm="deltadex"'}
+        raise Problem(401, "unauthorized", detail, scheme)
 
 
 def _may_see_all(service: Service, presented: Presented) -> None:
@@ -132,11 +128,8 @@ def _may_see_all(service: Service, presented: Presented) -> None:
     if service.settings.share_catalog:
         return
     if not service.settings.writable:
-        raise Problem(
-            403,
-            "catalog-closed",
-            "this service does not hand out its catalog; `deltadex serve --share-catalog` does",
-        )
+        detail = "this service does not hand out its catalog; `deltadex serve --share-catalog` does"
+        raise Problem(403, "catalog-closed", detail)
     _may_write(service, presented)
 
 
@@ -238,12 +231,8 @@ def _route(
     is_background: bool = False,
     **named: Any,
 ) -> None:
-    """A request that asks a question, whose description it has, of what a catalog holds.
-
-    Args:
-        id: Of the operation.
-        named: The question's arguments, and how a request gives them.
-    """
+    """A request that asks a question, whose description it has, of what a catalog holds; `named`:
+    the question's arguments, and how a request gives them."""
 
     async def route(
         *, service: Service, request: Request, asked: Callable[..., Any], **given: Any
@@ -898,7 +887,7 @@ _change("DELETE", "/models/{model:path}", Remove, "delete", model=IdInPath)
 _change("DELETE", "/data/{name}", RemoveData, "delete_data", name=DataInPath)
 
 
-_SNAPSHOT = gives(None, 401, 403, 404) | JOB
+_SNAPSHOT = gives(None, 401, 403, 404, 416) | JOB
 _SNAPSHOT[200] = {
     "description": "The file; `Repr-Digest` has its SHA-256 (RFC 9530).",
     "headers": {"Repr-Digest": {"schema": {"type": "string"}}},

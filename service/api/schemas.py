@@ -406,6 +406,7 @@ _PROBLEMS = {
     409: "There is one already, or it is too late.",
     415: "Another kind of body.",
     413: "The body is too long.",
+    416: "The file does not have these bytes.",
     422: "A parameter out of its range, or a question that has no answer.",
     500: "A defect in deltadex.",
     503: "Busy, too slow, or the catalog cannot be opened: ask again.",

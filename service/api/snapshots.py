@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from starlette.responses import FileResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from ...questions.backup import Backup
 from .answers import Problem
@@ -45,12 +46,26 @@ class Snapshot:
             # it is sent as it is: packing gigabytes costs more than it saves
             "Content-Encoding": "identity",
         }
-        return FileResponse(
+        return _CopySent(
             self.path,
             headers=headers,
             media_type="application/octet-stream",
             filename=self.path.name,
         )
+
+
+class _CopySent(FileResponse):
+    """A file; a range that it does not have is refused by a `Problem`, not in plain text."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def checked(message: Message) -> None:
+            if (status := message.get("status", 200)) >= 400:
+                size = self.headers["content-length"]
+                detail = f"Range: say bytes=FIRST-LAST, of a file of {size} bytes"
+                raise Problem(status, "bad-range", detail, {"Content-Range": f"bytes */{size}"})
+            await send(message)
+
+        await super().__call__(scope, receive, checked)
 
 
 class Snapshots(Shared[Snapshot]):

@@ -23,7 +23,7 @@ from ..files import (
     beside,
     file_sha256,
     make_folder,
-    refuse_links,
+    refuse_special_files,
     user_file,
     write_user_file,
 )
@@ -110,7 +110,7 @@ def _check_target(catalog: Path | None, target: Path, replace: bool) -> None:
         raise RequestError(f"{target}: a folder; name the file to be written in it")
     if catalog is not None and target.exists() and target.samefile(catalog):
         raise RequestError(f"{target}: this is the catalog itself; choose another file")
-    refuse_links(target)
+    refuse_special_files(target)
     if target.exists() and not replace:
         raise RequestError(f"{target}: is there already; --force replaces it")
 

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex, RequestError, StoreFull, StoreLocked
 from ...records import GATED_NOTE, PRIVATE_NOTE, Footprint, Recipe
-from ...results import size
+from ...results import count, size
 from ..catalog import Catalog
 from ..derived.row_files import SketchMatrix, TraitFile, fetch_matrix
 from ..exchange import LARGEST_MANIFEST, MOST_IN_A_FILE, ListedFile, is_whole, sha256_of
@@ -475,7 +475,7 @@ class AttachedIndex:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
         removed = {*self.manifest.removed}
         if n := sum(removal_hash(self.base, id) in removed for id in self.ids):
-            raise BadIndex(f"{n} models are listed as removed")
+            raise BadIndex(f"{count(n, 'model')} listed as removed")
         for _ in self.vectors():
             pass
 

@@ -57,5 +57,5 @@ def test_people_see_names_and_what_suggestions_are_known_from(db):
     assert "[red]m" in enough
     assert "models with a suggested dataset: " in enough
     assert "probability from 60 labelled models, 6 datasets" in enough
-    assert "2 models are too few for clusters of 3" in few
+    assert "too few models for clusters of 3 (2)" in few
     assert "Every model has a dataset" in few

@@ -13,11 +13,7 @@ from deltadex.questions.face.database import Database, KeptDataSets, PublishedIn
 from deltadex.study.registry import STUDIES, Studies
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
-FACES = {
-    "Database": Database,
-    "db.data": KeptDataSets,
-    "db.attached": PublishedIndexes,
-}
+FACES = {"Database": Database, "db.data": KeptDataSets, "db.attached": PublishedIndexes}
 PUBLIC = {
     "open": deltadex.open,
     "doctor": deltadex.doctor,
@@ -41,9 +37,7 @@ def test_the_example_runs(name, db, request):
     if name in READ_DATA:
         request.getfixturevalue("tokenizer")
     (example,) = doctest.DocTestFinder(recurse=False).find(
-        PUBLIC[name],
-        name,
-        globs={"dx": dx, "questions": questions, "db": db, "Path": Path},
+        PUBLIC[name], name, globs={"dx": dx, "questions": questions, "db": db, "Path": Path}
     )
     printed = []
 

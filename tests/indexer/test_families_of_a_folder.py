@@ -8,6 +8,7 @@ from factories import lora_files, make_bert
 
 import deltadex as dx
 from deltadex.errors import SourceError
+from deltadex.questions.index import show_report
 
 
 def name_base(model, base):
@@ -56,6 +57,19 @@ def test_a_full_model_belongs_to_the_only_base_of_its_shape(folder, tmp_path):
 
     assert [family["base"] for family in document["families"]] == [str(tmp_path / "one" / "base")]
     assert (document["indexed"], document["left_out"]) == (6, [])
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "adapter_config.json"])
+def test_a_link_out_of_the_folder_beside_the_models_is_left_out_by_name(folder, tmp_path, file):
+    (tmp_path / file).write_bytes((tmp_path / "one" / "base" / "model.safetensors").read_bytes())
+    (folder / file).symlink_to(tmp_path / file)
+
+    with dx.open(tmp_path / "c.duckdb") as db:
+        document = db.index(folder).to_json()
+
+    left_out = {row["model"]: row["code"] for row in document["left_out"]}
+    assert (document["indexed"], left_out["all"]) == (6, "outside-folder")
+    assert any("1 model left out (all): " in str(line) for line in show_report(document))
 
 
 @pytest.mark.slow  # without a network the Hub is waited for

@@ -16,14 +16,7 @@ from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer import run as fan_out
 from deltadex.indexer.family import Member
-from deltadex.indexer.run import (
-    TRIES,
-    Ended,
-    Lease,
-    leases,
-    read_lease,
-    share_of,
-)
+from deltadex.indexer.run import TRIES, Ended, Lease, leases, read_lease, share_of
 from deltadex.records import ModelRecord, Recipe
 from deltadex.store import Catalog, PartFolder, content_sha256, merge_catalogs
 

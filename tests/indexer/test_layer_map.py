@@ -52,8 +52,7 @@ def in_order(order, noise=0.0, seed=1):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    order=st.lists(st.integers(0, LAYERS - 1), min_size=1, max_size=10),
-    noise=st.floats(0.0, 0.5),
+    order=st.lists(st.integers(0, LAYERS - 1), min_size=1, max_size=10), noise=st.floats(0.0, 0.5)
 )
 def test_any_order_of_layers_is_recovered_with_their_distance(order, noise):
     found = find_layer_map(in_order(order, noise), BASE)

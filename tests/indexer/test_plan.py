@@ -10,12 +10,7 @@ import deltadex as dx
 from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.indexer.plan import (
-    SLOT_S,
-    START_S,
-    catalog_bytes,
-    parse_bandwidth,
-)
+from deltadex.indexer.plan import SLOT_S, START_S, catalog_bytes, parse_bandwidth
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import delta, factorise, update_spectra, weight_spectra
-from deltadex.indexer.delta import (
-    RELATIVE_ROUNDING,
-    DenseDelta,
-    Scratch,
-    update_against,
-)
+from deltadex.indexer.delta import RELATIVE_ROUNDING, DenseDelta, Scratch, update_against
 from deltadex.indexer.job import choose_device
 from deltadex.indexer.updates import FIRST_LOOK, MIN_COSINE, BaseGate
 

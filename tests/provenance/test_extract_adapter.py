@@ -176,11 +176,7 @@ def _spent(folder, row, delta):
 
 
 @pytest.mark.parametrize(
-    ("size", "dtype"),
-    [
-        ({"rank": 16}, "float32"),
-        ({"bytes": "250 KB"}, "float16"),
-    ],
+    ("size", "dtype"), [({"rank": 16}, "float32"), ({"bytes": "250 KB"}, "float16")]
 )
 def test_the_error_is_what_is_written_and_within_1_percent_of_exact_svd(db, pair, size, dtype):
     document = _extract(db, pair, **size, dtype=dtype, force=True)

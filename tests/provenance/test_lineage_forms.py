@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, lora_files, make_bert, make_checkpoint
+from safetensors.torch import load
 from test_trace import in_order
 
 import deltadex as dx
@@ -79,3 +80,25 @@ def test_what_was_added_does_not_come_off(lineage):
 def test_of_equal_updates_in_two_types_the_shorter_one_is_the_original(lineage):
     assert lineage[1]["a-upcast"]["parent"] == "h-bfloat16"
     assert lineage[1]["h-bfloat16"]["parent"] == lineage[2]
+
+
+def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0, width=64)
+    config, merged = json.loads((tmp_path / "base" / "config.json").read_text()), dict(base)
+    (tmp_path / "models" / "adapter").mkdir(parents=True)
+    for name, content in lora_files(base).items():
+        own = content.replace(b"org/base", str(tmp_path / "base").encode())
+        own = own.replace(b'"lora_alpha": 48', b'"lora_alpha": 1')
+        (tmp_path / "models" / "adapter" / name).write_bytes(own)
+    factors = load(content)
+    for name in filter(lambda name: "lora_A" in name, factors):
+        matrix = name.removeprefix("base_model.model.").replace("lora_A.", "")
+        update = factors[name.replace("lora_A", "lora_B")] @ factors[name] / 48
+        merged[matrix] = base[matrix] + update
+    for name, tensors in {"merged": merged, "other": finetune(base, seed=1)}.items():
+        make_checkpoint(tmp_path / "models" / name, tensors, config=config)
+    with dx.open(None) as db:
+        db.index(tmp_path / "base", tmp_path / "models")
+        kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}
+
+    assert kinds["merged"] == ("adapter", "duplicate")

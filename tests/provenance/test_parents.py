@@ -5,14 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merging import (
-    WIDTH,
-    column,
-    dare,
-    random_updates,
-    sketched,
-    ties,
-)
+from merging import WIDTH, column, dare, random_updates, sketched, ties
 
 from deltadex.provenance.merges.parents import find_parents
 

@@ -8,12 +8,13 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from factories import make_family
 from published_families import BASE, RECIPE, family, fill, indexed, publish
 from pyarrow import parquet
 
 import deltadex as dx
 from deltadex.cli import main
-from deltadex.errors import BadFilter, BadIndex, RequestError
+from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownBase
 from deltadex.records import Recipe
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.published import publication
@@ -151,6 +152,25 @@ def test_an_index_of_another_recipe_base_or_shape_is_not_searched(tmp_path, inde
 
 
 # Attaching, refreshing, detaching
+
+
+def test_a_full_model_is_read_beside_the_folder_that_the_published_base_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    models = make_family(tmp_path)
+    with dx.open(tmp_path / "theirs.duckdb") as db:
+        db.index(tmp_path / "base", models)
+        db.publish(tmp_path / "index", base_name="ours/net")
+    (tmp_path / "base").rename(tmp_path / "net")
+    with dx.open(None) as mine:
+        mine.attach(tmp_path / "index")
+        with pytest.raises(RequestError, match=r"needs-base: base ours/net.*; --base FOLDER reads"):
+            mine.find_similar(models / "a-0")
+        with pytest.raises(UnknownBase, match="there are: ours/net"):
+            mine.find_similar(models / "a-0", base=str(models))
+
+        near = mine.find_similar(models / "a-0", base=str(tmp_path / "net"), k=1)
+
+    assert [(hit["model"], hit["source"]) for hit in near] == [("a-0", "index")]
 
 
 def test_a_refresh_fetches_only_what_is_new(tmp_path, index, empty, monkeypatch):

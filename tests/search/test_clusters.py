@@ -1,20 +1,11 @@
 import numpy as np
 import pytest
 from families import make_labelled, shuffled
-from sklearn.metrics import (
-    adjusted_rand_score,
-    normalized_mutual_info_score,
-    silhouette_score,
-)
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
 
 from deltadex.records import ModelRecord
 from deltadex.search import clusters as density
-from deltadex.search.clusters import (
-    NOISE,
-    find_clusters,
-    measure_agreement,
-    name_clusters,
-)
+from deltadex.search.clusters import NOISE, find_clusters, measure_agreement, name_clusters
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])

@@ -57,7 +57,7 @@ def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_sci
 @pytest.mark.parametrize(
     ("labels", "exclude", "message"),
     [
-        ([None, None], None, "none of the 2 models has a dataset label.*--labels"),
+        ([None, None], None, "no model of 2 has a dataset label.*--labels"),
         (["a", "b"], None, "no two share base and dataset"),
         (["a", "a"], "author", "--exclude author leaves no labelled model a sibling"),
     ],

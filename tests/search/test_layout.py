@@ -7,12 +7,7 @@ from sklearn.manifold import trustworthiness
 
 from deltadex.errors import RequestError
 from deltadex.search import layout
-from deltadex.search.layout import (
-    METHODS,
-    _signs,
-    choose_landmarks,
-    place_models,
-)
+from deltadex.search.layout import METHODS, _signs, choose_landmarks, place_models
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):
@@ -69,10 +64,7 @@ def test_any_order_gives_the_same_map(order, method):
     ids = names(vectors)
 
     shuffled = place_models(
-        [ids[i] for i in order],
-        vectors[order],
-        method,
-        scores=scores[np.ix_(order, order)],
+        [ids[i] for i in order], vectors[order], method, scores=scores[np.ix_(order, order)]
     )
 
     expected = place_models(ids, vectors, method, scores=scores).coordinates[order]

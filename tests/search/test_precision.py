@@ -33,13 +33,7 @@ def purity_by_definition(family, exclude=None, with_unlabelled=False):
         if k == 0:
             continue
         precisions = [sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit]
-        answers[family.ids[q]] = (
-            k,
-            len(rivals),
-            sum(hits[:k]) / k,
-            hits[0],
-            sum(precisions) / k,
-        )
+        answers[family.ids[q]] = (k, len(rivals), sum(hits[:k]) / k, hits[0], sum(precisions) / k)
     return answers
 
 
@@ -56,9 +50,7 @@ def families(draw):
 
 
 @given(
-    made=families(),
-    exclude=st.sampled_from([None, "author", "run"]),
-    with_unlabelled=st.booleans(),
+    made=families(), exclude=st.sampled_from([None, "author", "run"]), with_unlabelled=st.booleans()
 )
 @settings(deadline=None)
 def test_every_query_scores_as_the_definition_says(made, exclude, with_unlabelled):

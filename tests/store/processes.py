@@ -23,10 +23,7 @@ def process(path, code):
     """A Python process that has `path`, `Catalog` and `indexed`; killed at the end."""
     program = START.format(tests=str(TESTS), path=str(path)) + textwrap.dedent(code)
     running = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     )
     with running:
         try:

@@ -15,12 +15,14 @@ MEANT = {
 
 
 def test_what_begins_or_ends_one_id_names_its_model(path, tmp_path, monkeypatch):
-    write(path, *(refused(id, source="/here" if "run" in id else "hub") for id in IDS))
+    write(path, *(refused(id, source="/here" if "run" in id else "hub") for id in (*IDS, "r1")))
     with Catalog.open(path) as catalog:
         for typed, meant in MEANT.items():
             assert catalog.model(typed).id == catalog.model(typed, "base").id == meant
         with pytest.raises(UnknownModel, match=r"several ids .*: ann/bert-imdb, bo/bert-imdb-2$"):
             catalog.model("bert-imdb")
+        with pytest.raises(UnknownModel, match=r"several ids .*: r1, run-7, run-70, …$"):
+            catalog.model("r")
         # a folder of that name is meant before an abbreviation
         (tmp_path / "ze").mkdir()
         monkeypatch.chdir(tmp_path)

@@ -11,11 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_classifier import (
-    accuracy_error,
-    fit_classifier,
-    score_predictions,
-)
+from deltadex.study.layers.layer_classifier import accuracy_error, fit_classifier, score_predictions
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
 
 # rows
@@ -65,11 +61,7 @@ def test_a_sample_has_every_layer_of_its_tokens_whatever_the_batches():
     assert (rows.n_tokens, rows.n_seen) == (30, 120)
 
 
-@given(
-    texts=st.integers(5, 40),
-    share=st.floats(0.05, 0.95),
-    seed=st.integers(0, 99),
-)
+@given(texts=st.integers(5, 40), share=st.floats(0.05, 0.95), seed=st.integers(0, 99))
 @settings(deadline=None)
 def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
     rows = make_rows(make_hidden(layers=2, tokens=3 * texts, dim=2), tokens_a_text=3)

@@ -67,11 +67,7 @@ def test_names_stay_data_whatever_they_hold(tmp_path):
     near = MapNeighbour(HOSTILE, 1.0, probability=0.75, fdr=0.25, cosine=0.5, verdict="perhaps")
 
     text = written(
-        tmp_path,
-        document,
-        title=HOSTILE,
-        subtitle=HOSTILE,
-        neighbours=Neighbourhoods([[near]], {}),
+        tmp_path, document, title=HOSTILE, subtitle=HOSTILE, neighbours=Neighbourhoods([[near]], {})
     )
 
     page, data = Page(text), payload(text)

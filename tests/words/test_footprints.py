@@ -5,14 +5,7 @@ import json
 import pytest
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
-from worded_families import (
-    halves,
-    make_tied_decoder,
-    texts_of,
-    train,
-    tune_encoder,
-    word_pieces,
-)
+from worded_families import halves, make_tied_decoder, texts_of, train, tune_encoder, word_pieces
 
 import deltadex as dx
 

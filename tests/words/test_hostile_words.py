@@ -126,6 +126,18 @@ def test_rows_that_were_cleared_or_broken_are_neither_trained_nor_frozen(
         assert document["touched"] > 50
 
 
+def test_a_row_next_to_nothing_in_the_base_was_not_cleared(worded, tmp_path):
+    for source, values in ((worded.base, (1e-35, 1)), (worded.models / ID, (0, float("nan")))):
+        file = shutil.copytree(source, tmp_path / source.name) / "model.safetensors"
+        weights = load_file(file)
+        weights[EMBEDDING][7:9] = torch.tensor(values)[:, None]
+        save_file(weights, file, metadata={"format": "pt"})
+    with dx.open(None) as own:
+        own.add(tmp_path / ID, base=str(tmp_path / worded.base.name))
+
+        assert own.words(ID).to_json()["note"] == "1 row with NaN or infinity"
+
+
 def test_rows_that_pad_the_base_do_not_hide_a_decay():
     base = torch.randn(2000, 32, generator=torch.Generator().manual_seed(0))
     base[1800:] = 0

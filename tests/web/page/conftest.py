@@ -97,8 +97,7 @@ def visit(browser):
         page.on("console", lambda m: note("console", m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: note("error", str(error)))
         page.on(
-            "request",
-            lambda r: None if urlsplit(r.url).netloc == own else note("request", r.url),
+            "request", lambda r: None if urlsplit(r.url).netloc == own else note("request", r.url)
         )
         if before is not None:
             before(page)

@@ -72,6 +72,10 @@ def test_the_catalog_itself_is_for_who_has_the_token(client, shared_db, tmp_path
     assert client.get(f"{API}/snapshot", headers=WRITER).content == answer.content
     part = client.get(f"{API}/snapshot", headers={**WRITER, "Range": "bytes=0-9"})
     assert (part.status_code, part.content) == (206, answer.content[:10])
+    for wrong, status in {"bytes=99999999-": 416, "bytes=9-0": 400, "lines=1-2": 400}.items():
+        part = client.get(f"{API}/snapshot", headers={**WRITER, "Range": wrong})
+        assert code(part) == (status, "bad-range")
+        assert part.headers["content-range"] == f"bytes */{len(answer.content)}"
     (tmp_path / "copy.duckdb").write_bytes(answer.content)
     with dx.open(tmp_path / "copy.duckdb", read_only=True) as copy:
         assert len(copy.models()) == 5
@@ -79,6 +83,13 @@ def test_the_catalog_itself_is_for_who_has_the_token(client, shared_db, tmp_path
     for statement in ("DELETE FROM models", "FROM read_text('/etc/passwd')", "COPY models TO 'x'"):
         refused = client.post(f"{API}/sql", json={"statement": statement}, headers=WRITER)
         assert code(refused) == (422, "bad-query")
+
+
+@pytest.mark.parametrize("path", ["/", f"{API}/openapi.json"])
+def test_a_client_that_refuses_gzip_is_sent_none(client, path):
+    for accepted, packed in ("gzip;q=0", None), ("GZIP; q=0.0 ,x", None), ("gzip;q=0.1", "gzip"):
+        answer = client.get(path, headers={"Accept-Encoding": accepted})
+        assert answer.headers.get("content-encoding") == packed
 
 
 def test_a_copy_is_deleted_also_where_its_client_came_back_for_it(shared_db, monkeypatch):
