@@ -106,7 +106,8 @@ Words = Shaped[np.ndarray, "rows slots words"]
 def _words(codes: UInt8[np.ndarray, "rows slots bytes"], dims: Mapping[str, int]) -> Words:
     """Codes as words, each of one plane of bits."""
     size = 8 if all(dim % 64 == 0 for dim in dims.values()) else 1
-    return np.ascontiguousarray(codes).view(f"u{size}")
+    rows = codes if codes.strides[-1] == 1 else np.ascontiguousarray(codes)
+    return rows.view(f"u{size}")
 
 
 def _planes(

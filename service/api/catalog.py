@@ -242,8 +242,8 @@ class Freshness:
 
     def __init__(self, readers: Readers) -> None:
         self._readers, self._ending = readers, threading.Event()
-        self.ready = threading.Event()
-        """Every family can be searched."""
+        self.ready, self.settled = threading.Event(), threading.Event()
+        """Every family can be searched; and all files are there that make searches quick."""
         self.reached: tuple[float, list[str]] = (0.0, [])
         """The share of the indexes that is open, and the bases that can be searched."""
         self.prepared = ""
@@ -286,5 +286,6 @@ class Freshness:
                 if state != seen:
                     with suppress(DeltadexError):  # the next search says it
                         self._readers.bring_into_memory(self._goes_on)
+                    self.settled.set()
                 seen = state
             rest = max(SOONEST_S, REST * (time.monotonic() - started))

@@ -80,7 +80,7 @@ class Service:
 
     def _similar_each(self, asked: FindSimilar, models: list[str], give: Give) -> None:
         """Answer in a process beside, once so many wait; and here, what that has not answered."""
-        if self.searches.pending > MOST_TOGETHER:
+        if self.searches.pending > MOST_TOGETHER and self.freshness.settled.is_set():
             self.searchers.want()
         left = dict(enumerate(models))
 

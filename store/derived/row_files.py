@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from ...arrays import Bool, Float32, Float64, Int64, UInt8, UInt64
+from ...arrays import Bool, Float, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ...results import size
@@ -55,7 +55,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """Of the files; files of another are made again."""
 
 AT_ONCE = 256
@@ -86,6 +86,9 @@ LARGE_FILE = 2 << 30
 """Bytes of a file that may not stay in memory."""
 
 _NAME = struct.Struct("<qqQ")
+
+FLOAT = np.dtype("<f4")
+"""Of weights, squares (integers below 2²⁴, so exact) and vectors."""
 
 Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Type and shape of a row, by the ending of the column's file."""
@@ -291,6 +294,7 @@ class SketchMatrix:
         slots: What the second axis is.
         weights: What each block of a slot counts, 0…1; 0 where a model lacks it.
         codes: As `sketch_codes` defines them.
+        squares: Of the codes, as `squared_lengths` gives them, where they are known.
     """
 
     def __init__(
@@ -299,9 +303,10 @@ class SketchMatrix:
         slots: Sequence[Slot],
         weights: Float32[np.ndarray, "models slots blocks"],
         codes: UInt8[np.ndarray, "models slots bytes"],
+        squares: Float[np.ndarray, "models slots blocks"] | None = None,
     ) -> None:
         self.dims, self.slots = dict(dims), tuple(slots)
-        self.weights, self.codes = weights, codes
+        self.weights, self.codes, self._known = weights, codes, squares
 
     @classmethod
     def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
@@ -353,7 +358,8 @@ class SketchMatrix:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
         """Some of the rows, in that order."""
-        return SketchMatrix(self.dims, self.slots, self.weights[rows], self.codes[rows])
+        squares = None if self._known is None else self._known[rows]
+        return SketchMatrix(self.dims, self.slots, self.weights[rows], self.codes[rows], squares)
 
     def cut(self, dims: Mapping[str, int]) -> SketchMatrix:
         """The same models by the first so many numbers of each block, a multiple of 8 each: of a
@@ -424,13 +430,18 @@ class SketchMatrix:
                 yield slot, block, scales * _products(left, right, start, dim)
                 start += dim // 4
 
+    @property
+    def squares(self) -> Float[np.ndarray, "models slots blocks"]:
+        """The sum of squares of each block's codes."""
+        return squared_lengths(self.codes, self.dims) if self._known is None else self._known
+
     @cached_property
     def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
         """What a slot's codes are multiplied by, so that inner products add up to cosines."""
         weights = self.weights.astype(np.float64)
         lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
-        squares = squared_lengths(self.codes, self.dims)
-        return np.asarray(weights / np.where(lengths > 0, lengths, 1.0) / np.sqrt(squares))
+        roots = np.sqrt(self.squares, dtype=np.float64)
+        return np.asarray(weights / np.where(lengths > 0, lengths, 1.0) / roots)
 
 
 def _products(
@@ -504,13 +515,32 @@ class Shapes:
 
     @property
     def columns(self) -> Columns:
-        """Codes and what every block counts, as `SketchMatrix` has them, and vectors."""
-        n_slots = len(self.slots)
-        return {
-            ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
-            ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
-            ".vectors": (np.dtype("<f4"), (self.dim,)),
-        }
+        """What every block counts, its squares and codes, as `SketchMatrix` has them, one behind
+        the other; and vectors."""
+        n_bytes = 2 * self._numbers * FLOAT.itemsize + len(self.slots) * code_bytes(self.blocks)
+        return {".sketches": (np.dtype(np.uint8), (n_bytes,)), ".vectors": (FLOAT, (self.dim,))}
+
+    @property
+    def _numbers(self) -> int:
+        return len(self.slots) * len(self.blocks)
+
+    def pack(self, matrix: SketchMatrix) -> UInt8[np.ndarray, "models bytes"]:
+        """Rows of the column of sketches."""
+        numbers = (matrix.weights.astype(FLOAT), matrix.squares.astype(FLOAT))
+        parts = (*(part.view(np.uint8) for part in numbers), matrix.codes)
+        return np.concatenate([part.reshape(len(matrix), -1) for part in parts], axis=1)
+
+    def unpack(self, rows: UInt8[np.ndarray, "models bytes"]) -> SketchMatrix:
+        """The sketches of such rows, which are not copied."""
+        n_models, n, n_slots = len(rows), self._numbers, len(self.slots)
+        numbers = rows[:, : 2 * n * FLOAT.itemsize].view(FLOAT)
+        weights, squares = (
+            numbers[:, part].reshape(n_models, n_slots, len(self.blocks))
+            for part in (slice(n), slice(n, None))
+        )
+        codes = rows[:, 2 * n * FLOAT.itemsize :]
+        codes = codes.reshape(n_models, n_slots, code_bytes(self.blocks))
+        return SketchMatrix(self.blocks, self.slots, weights, codes, squares)
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
@@ -575,8 +605,7 @@ class SketchFile:
         places = rows.places(keys)
         if (places < 0).any():
             return None
-        codes, weights = rows.take(places, ".sketches", ".weights")
-        return SketchMatrix(shapes.blocks, shapes.slots, weights, codes)
+        return shapes.unpack(*rows.take(places, ".sketches"))
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here."""
@@ -644,7 +673,7 @@ def _fetch(
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
     sketches = select_sketch_rows(session, condition, recipe.id, values)
     matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
-    return present, {".sketches": matrix.codes, ".weights": matrix.weights, ".vectors": vectors}
+    return present, {".sketches": shapes.pack(matrix), ".vectors": vectors}
 
 
 @dataclass(slots=True)

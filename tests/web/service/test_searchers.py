@@ -105,6 +105,7 @@ def test_one_is_started_where_more_wait_than_are_answered_together(shared_db, mo
         model = models_of(client)[0]
         assert similar(client, model).status_code == 200
         assert not wanted
+        assert service.freshness.settled.wait(120)
         monkeypatch.setattr(type(service.searches), "pending", MOST_TOGETHER + 1)
         assert similar(client, model).status_code == 200
         assert wanted
