@@ -27,6 +27,9 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
 """By architecture: a parameter's name on disk, and in the memory of transformers 5, where they
 differ."""
 
+_NO_TARGET = re.compile(r"^(falcon_h1|nemotron_h|(falcon_)?mamba2?) .*\.(out_proj|conv1d)\.weight$")
+"""Model type and parameter of what PEFT refuses to add a LoRA to, and saves whole."""
+
 _EMBEDDINGS = r"(embed_tokens|wte|embed_in|shared|(word_|tok_|backbone\.)embeddings)\.weight$"
 
 _TIED: tuple[tuple[str, str, str], ...] = (
@@ -115,6 +118,7 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
     )
     starts = starts_of(_named_pairs(update))
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
+    layers = {name for name in layers if not _NO_TARGET.search(f"{base.architecture} {name}")}
     in_base, changed, reshaped = {}, set(), set()
     for name, tensor in stored.items():
         ref = model.tensors[tensor]
