@@ -58,11 +58,13 @@ def _model(kind):
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
     if kind == "mamba":
         return transformers.MambaForCausalLM(transformers.MambaConfig(**MAMBA))
+    if kind == "vit":
+        return transformers.ViTModel(transformers.ViTConfig(**LLAMA, image_size=8, patch_size=4))
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
 
 
 def make_model(kind):
-    """A fresh tiny model with seeded weights: bert, gpt2, llama, mamba."""
+    """A fresh tiny model with seeded weights: bert, gpt2, llama, mamba, vit."""
     return copy.deepcopy(_model(kind))
 
 

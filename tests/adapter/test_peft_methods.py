@@ -121,7 +121,7 @@ def test_a_method_equals_its_merged_weights_where_they_are_stored_in_by_out(case
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-NAMES = {"llama": TARGETS, "mamba": ["in_proj", "x_proj"]}
+NAMES = {"llama": TARGETS, "mamba": ["in_proj", "x_proj"], "vit": ["q_proj", "fc1"]}
 
 
 @pytest.mark.parametrize("kind", NAMES)
