@@ -5,6 +5,7 @@ from .architecture import Placement as Placement
 from .architecture import find_unread as find_unread
 from .architecture import place as place
 from .architecture import read_attention_config as read_attention_config
+from .architecture import tied_parameters as tied_parameters
 from .base import Base as Base
 from .base import are_equal as are_equal
 from .base import blocks_of as blocks_of

@@ -21,6 +21,7 @@ from .architecture import (
     Key,
     PlacedModel,
     Placement,
+    loaded_shape,
     path_ends,
     place,
     read_attention_config,
@@ -223,6 +224,8 @@ class BaseWeights:
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
                 n_out, n_in = reversed(shape) if placement.transposed else shape
                 return n_out, n_in
+        if (loaded := loaded_shape(module, self.placed, self.config)) is not None:
+            return loaded
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
     @contextmanager

@@ -20,6 +20,7 @@ from .architecture import (
     PlacedModel,
     Placement,
     in_slots_of,
+    layer_modules,
     pair_unread,
     place_modules,
     require_known_slots,
@@ -382,7 +383,7 @@ def _shapes(adapter: Adapter, job: IndexJob) -> dict[str, tuple[int, ...]]:
     that is no layer matrix (a head saved whole) needs neither."""
     shapes = dict(adapter.modules)
     unknown = [m for m, shape in shapes.items() if 0 in shape] + list(adapter.full_values)
-    layers = {p.tensor for p in place_modules(dict.fromkeys(unknown, (1, 1)), None).placements}
+    layers = layer_modules(unknown)
     for module in unknown:
         shapes[module] = job.base.weights().shape_of(module) if module in layers else (1, 1)
     return shapes

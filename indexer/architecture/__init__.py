@@ -1,12 +1,14 @@
 """Names of tensors to slots, from headers alone."""
 
 from .alignment import in_slots_of as in_slots_of
+from .alignment import loaded_shape as loaded_shape
 from .alignment import pair_unread as pair_unread
 from .alignment import require_known_slots as require_known_slots
 from .alignment import require_none_new as require_none_new
 from .alignment import require_same_layers as require_same_layers
 from .alignment import require_within_base as require_within_base
 from .fused import read_attention_config as read_attention_config
+from .in_memory import tied_parameters as tied_parameters
 from .names import find_number as find_number
 from .names import has_factor as has_factor
 from .names import path_ends as path_ends

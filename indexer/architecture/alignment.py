@@ -73,13 +73,28 @@ def in_slots_of(
     stored = {} if all(found.values()) else stored_modules(_heights(parts), config)
     for module, own in modules.items():
         if not found[module]:
-            ends = {stored[end] for end in path_ends(module, len(module)) if end in stored}
-            pieces = ends.pop() if len(ends) == 1 else ()
-            found[module] = _of_pieces(pieces, module, own, parts) or [
+            found[module] = _of_pieces(_pieces(module, stored), module, own, parts) or [
                 _in_only_stack(p, base) for p in own
             ]
     placements = sorted((p for own in found.values() for p in own), key=sort_key)
     return replace(adapter, placements=tuple(placements))
+
+
+def loaded_shape(
+    module: str, base: PlacedModel, config: Mapping[str, Any] | None
+) -> tuple[int, int] | None:
+    """(out, in) of a module that the base has only by the name that transformers loads it under."""
+    parts = base.by_tensor()
+    pieces = _pieces(module, stored_modules(_heights(parts), config))
+    wholes = [as_one(parts[piece.tensor]).shape for piece in pieces]
+    heights = (whole[0] for whole in wholes)
+    rows = (piece.rows or range(n) for piece, n in zip(pieces, heights, strict=True))
+    return (sum(row >= 0 for own in rows for row in own), wholes[0][1]) if wholes else None
+
+
+def _pieces(module: str, stored: Mapping[str, tuple[StoredRows, ...]]) -> tuple[StoredRows, ...]:
+    ends = {stored[end] for end in path_ends(module, len(module)) if end in stored}
+    return ends.pop() if len(ends) == 1 else ()
 
 
 def _heights(parts: Mapping[str, Sequence[Placement]]) -> dict[str, int]:

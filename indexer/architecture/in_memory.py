@@ -40,6 +40,15 @@ def stored_modules(
     return _stored_modules(tuple(heights.items()), names, text)
 
 
+def tied_parameters(config: Mapping[str, Any] | None) -> Mapping[str, str] | None:
+    """By each parameter that the model's class ties to another that one; None where transformers
+    does not say."""
+    names = (config or {}).get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    loader = _loader(name, json.dumps(dict(config or {}), default=str))
+    return getattr(loader and loader.model, "all_tied_weights_keys", None)
+
+
 @lru_cache(maxsize=4)
 def _stored_modules(
     heights: tuple[tuple[str, int], ...], names: tuple[str, ...], config: str

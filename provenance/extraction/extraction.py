@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from ...errors import ModelError, RequestError
-from ...indexer import Key, OpenUpdate, Placement
+from ...indexer import Key, OpenUpdate, Placement, name_some
 from .low_rank import FactorCollector, deal_out
 from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
 from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
@@ -269,8 +269,11 @@ def _measured(
     factors, shapes = extraction.factors, extraction.shapes
     keys = list(extraction.module_of)
     if not keys:
-        line = f"the module {extraction.saved[0]!r} changed, and holds every layer"
-        raise ModelError("unknown-targets", f"{line}: there is nothing that LoRA could target")
+        paths = [f"{path}." for path in extraction.layers]
+        whole = [m for m in extraction.saved if any(path.startswith(f"{m}.") for path in paths)]
+        line = "modules that are saved whole, as other parameters in them changed, hold every layer"
+        line = f"{line} ({name_some(whole)}): there is nothing that LoRA could target"
+        raise ModelError("unknown-targets", line)
     if budget is None:
         factors.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
         _collect(extraction, set(keys), track)

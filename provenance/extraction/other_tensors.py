@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...indexer import Checkpoint, OpenUpdate, are_equal
+from ...indexer import Checkpoint, OpenUpdate, are_equal, tied_parameters
 
 _BUFFER = re.compile(r"(^|\.)(masked_bias|inv_freq|position_ids|token_type_ids|attn\.bias)$")
 """What checkpoints of earlier versions hold beside their parameters."""
@@ -27,10 +27,14 @@ _RENAMED: tuple[tuple[str, str, str], ...] = (
 """By architecture: a parameter's name on disk, and in the memory of transformers 5, where they
 differ."""
 
-_EMBEDDINGS = r"(embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$"
+_NO_TARGET = re.compile(r"^(falcon_h1|nemotron_h|(falcon_)?mamba2?) .*\.(out_proj|conv1d)\.weight$")
+"""Model type and parameter of what PEFT refuses to add a LoRA to, and saves whole."""
+
+_EMBEDDINGS = r"(embed_tokens|wte|embed_in|shared|(word_|tok_|backbone\.)embeddings)\.weight$"
 
 _TIED: tuple[tuple[str, str, str], ...] = (
-    (r"(CausalLM|LMHeadModel|ConditionalGeneration)$", "lm_head.weight", _EMBEDDINGS),
+    (r"^(?!Whisper).*(CausalLM|LMHeadModel|Generation)$", "lm_head.weight", _EMBEDDINGS),
+    (r"^Whisper", "proj_out.weight", _EMBEDDINGS),
     (r"^GPTNeoXFor", "lm_head.weight", r"^embed_out\.weight$"),
     (r"^(T5|MT5|UMT5)For", "encoder.embed_tokens.weight", r"^shared\.weight$"),
     (r"^(T5|MT5|UMT5)For", "decoder.embed_tokens.weight", r"^shared\.weight$"),
@@ -54,15 +58,22 @@ def architecture(config: Mapping[str, object] | None) -> str:
     return str(names[0]) if isinstance(names, list) and names else ""
 
 
-def parameters(checkpoint: Checkpoint, config: Mapping[str, object] | None) -> dict[str, str]:
-    """The stored tensor of every parameter by its name in memory, tied ones as well."""
+def parameters(
+    checkpoint: Checkpoint,
+    config: Mapping[str, object] | None,
+    ties: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The stored tensor of every parameter by its name in memory, tied ones as well; `ties`: to
+    which embeddings, where that is known better than by the architecture."""
     stored = {
         name_in_memory(name, config): name
         for name, ref in checkpoint.tensors.items()
         if not _BUFFER.search(name) or (name.endswith("attn.bias") and len(ref.shape) == 1)
     }
-    is_untied = (config or {}).get("tie_word_embeddings") is False
-    for pattern, tied, source in _TIED:
+    is_untied = ties is not None or (config or {}).get("tie_word_embeddings") is False
+    pairs = [(tied, source) for pair in (ties or {}).items() for tied, source in (pair, pair[::-1])]
+    known = (("", tied, rf"^{re.escape(source)}$") for tied, source in pairs)
+    for pattern, tied, source in (*known, *_TIED):
         if is_untied and source is _EMBEDDINGS:
             continue
         if tied not in stored and re.search(pattern, architecture(config)):
@@ -102,11 +113,12 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
     tensor that holds NaN or infinity."""
     model, base = update.checkpoint, update.weights
     stored, theirs = (
-        parameters(model, update.member.config),
-        parameters(base.checkpoint, base.config),
+        parameters(checkpoint, config, tied_parameters(config))
+        for checkpoint, config in ((model, update.member.config), (base.checkpoint, base.config))
     )
     starts = starts_of(_named_pairs(update))
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
+    layers = {name for name in layers if not _NO_TARGET.search(f"{base.architecture} {name}")}
     in_base, changed, reshaped = {}, set(), set()
     for name, tensor in stored.items():
         ref = model.tensors[tensor]

@@ -30,6 +30,7 @@ LLAMA = {
     "intermediate_size": 24,
     "pad_token_id": 0,
 }
+MAMBA = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4}
 GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 
 
@@ -55,11 +56,15 @@ def _model(kind):
         return transformers.BertForSequenceClassification(config)
     if kind == "gpt2":
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
+    if kind == "mamba":
+        return transformers.MambaForCausalLM(transformers.MambaConfig(**MAMBA))
+    if kind == "vit":
+        return transformers.ViTModel(transformers.ViTConfig(**LLAMA, image_size=8, patch_size=4))
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
 
 
 def make_model(kind):
-    """A fresh tiny model with seeded weights: bert, gpt2, llama."""
+    """A fresh tiny model with seeded weights: bert, gpt2, llama, mamba, vit."""
     return copy.deepcopy(_model(kind))
 
 

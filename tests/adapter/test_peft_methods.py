@@ -121,11 +121,20 @@ def test_a_method_equals_its_merged_weights_where_they_are_stored_in_by_out(case
     assert_same_updates(read_folder(tmp_path), merged)
 
 
-@pytest.mark.parametrize("case", ["oft", "shira"])
-def test_an_adapter_of_such_a_method_is_indexed_as_its_merged_copy(case, tmp_path):
-    model = make_model("llama")
+NAMES = {"llama": TARGETS, "mamba": ["in_proj", "x_proj"], "vit": ["q_proj", "fc1"]}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("case", ["oft", "ia3-rows", "shira", "saved"])
+def test_an_adapter_of_such_a_method_is_indexed_as_its_merged_copy(kind, case, tmp_path):
+    model = make_model(kind)
     model.save_pretrained(tmp_path / "base")
-    tuned = peft.get_peft_model(model, config_of(case))
+    first, second = NAMES[kind][:2]
+    if case == "saved":
+        config = peft.LoraConfig(r=2, target_modules=[first], modules_to_save=[second])
+    else:
+        config = config_of(case, target_modules=[first, second])
+    tuned = peft.get_peft_model(model, config)
     torch.manual_seed(1)
     for parameter in filter(lambda p: p.requires_grad, tuned.parameters()):
         parameter.data += 0.01 * torch.randn_like(parameter)

@@ -36,6 +36,11 @@ SIZES = {
 }
 GROUPED = SIZES | {"num_key_value_heads": 2}
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 40, "n_positions": 24}
+MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 40, "initializer_range": 0.04}
+WHISPER = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "ffn_dim")}
+WHISPER |= {f"{side}_attention_heads": 4 for side in ("encoder", "decoder")} | {"d_model": 32}
+WHISPER |= {"vocab_size": 40, "max_source_positions": 12, "max_target_positions": 24}
+WHISPER |= {f"{token}_token_id": 0 for token in ("pad", "bos", "eos", "decoder_start")}
 LOGITS = 5e-6
 """Largest difference of logits near 1, in float32; a model of two layers adds up some 1e-7 of
 rounding, and the numerical rank leaves out what is below 1e-6 of the largest σ."""
@@ -63,6 +68,9 @@ def _logits(model):
     inputs = {"input_ids": torch.randint(3, 40, (2, 7))}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
+    if model.main_input_name == "input_features":
+        inputs.pop("input_ids")
+        inputs["input_features"] = torch.randn(2, 80, 24)
     with torch.no_grad():
         answer = model.eval()(**inputs)
     return answer[0] if "logits" not in answer else answer["logits"]
@@ -100,6 +108,9 @@ def _loaded(folder, kind, vocabulary=None, **settings):
         ("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}, None),
         ("Qwen2ForCausalLM", GROUPED, "replaced"),
         ("GPTNeoXForCausalLM", SIZES, "added"),
+        ("MPNetForMaskedLM", SIZES, "added"),  # heads tied under other names
+        ("MambaForCausalLM", MAMBA, "replaced"),
+        ("WhisperForConditionalGeneration", WHISPER, "replaced"),
         pytest.param(
             "T5ForConditionalGeneration",
             {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
@@ -112,7 +123,7 @@ def _loaded(folder, kind, vocabulary=None, **settings):
 def test_base_and_adapter_of_full_rank_are_the_model(db, tmp_path, kind, settings, bias):
     base = _model(kind, **settings)
     base.save_pretrained(tmp_path / "base")
-    model = _tuned(base)
+    model = _tuned(base, keep=("A_log", "mixer.D"))  # to which modules that hold layers belong
     grows = kind.startswith("Llama")
     if grows:
         torch.manual_seed(4)
@@ -311,6 +322,14 @@ def test_what_cannot_be_extracted_is_one_line_and_leaves_nothing(db, tmp_path):
     (tmp_path / "model").rename(tmp_path / "before")
     (tmp_path / "saved").rename(tmp_path / "model")
     assert "unsupported-adapter: it is an adapter already" in _refusal(db, tmp_path)
+
+
+def test_modules_that_hold_every_layer_are_those_that_the_refusal_names(db, tmp_path):
+    base = _model("MambaForCausalLM", **MAMBA)
+    base.save_pretrained(tmp_path / "base")
+    _tuned(base).save_pretrained(tmp_path / "model")
+    named = "layer ('backbone.layers.0.mixer', 'backbone.layers.1.mixer'): there is nothing"
+    assert named in _refusal(db, tmp_path)
 
 
 @pytest.mark.slow
