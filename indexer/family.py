@@ -513,20 +513,25 @@ class LabelsFile:
         row = self.by_folder.get(folder) if folder else None
         return row or self.by_id.get(record.id)
 
-    def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
-        """The record with its row's labels, which override other sources."""
+    def apply(
+        self, record: ModelRecord, folder: Path | None, stored: ModelRecord | None = None
+    ) -> ModelRecord:
+        """The record with its row's labels, which override other sources; where the file has no
+        such column, what an earlier file or the Hub said of the stored model stays."""
         row = self.row_of(record, folder)
         if row is None:
             return record
-        if row.dataset is not None:
-            record = replace(
-                record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
-            )
+        before = record
+        if stored is not None and (folder is None or stored.label_source == "labels"):
+            before = stored
+        is_kept = row.dataset is None
         return replace(
             record,
+            dataset=before.dataset if is_kept else row.dataset or None,
+            dataset_raw=before.dataset_raw if is_kept else row.dataset or record.dataset_raw,
             label_source="labels",
-            author=row.author or record.author,
-            run=row.run or record.run,
+            author=before.author if row.author is None else row.author or record.author,
+            run=before.run if row.run is None else row.run or record.run,
         )
 
     def match(self, members: Sequence[Member], *, of_some: bool = False) -> LabelMatches:
