@@ -137,18 +137,36 @@ def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
     yield from (rows for _, rows in checkpoint.stream_rows(wanted))
 
 
-def are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
-    """Whether a tensor has the base's values, as they are or as the model's type rounds them; of
-    two numbers of rows the first that both have. Tensors of other widths are not equal."""
+def are_equal(
+    ours: Checkpoint, name: str, theirs: Checkpoint, other: str, *, either: bool = False
+) -> bool:
+    """Whether a tensor has the base's values, as they are or as the model's type rounds them;
+    `either`: as both types round values that neither may hold. Of two numbers of rows the first
+    that both have. Tensors of other widths are not equal."""
     if ours.tensors[name].shape[1:] != theirs.tensors[other].shape[1:]:
         return False
     for child, base in zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False):
         if child.dim():
             height = min(len(child), len(base))
             child, base = child[:height], base[:height]
-        if not torch.equal(child, base.to(child.dtype)):
+        is_same = (
+            _are_roundings(child, base) if either else torch.equal(child, base.to(child.dtype))
+        )
+        if not is_same:
             return False
     return True
+
+
+def _are_roundings(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether what the longer type may have rounded is what the shorter one has: a bfloat16 of a
+    number and of its float16 may differ."""
+    if one.dtype == other.dtype or not (one.is_floating_point() and other.is_floating_point()):
+        return torch.equal(one, other.to(one.dtype))
+    fine, coarse = sorted((one, other), key=lambda tensor: torch.finfo(tensor.dtype).eps)
+    limits, values = torch.finfo(fine.dtype), fine.double()
+    half = (values.abs().clamp(min=limits.tiny)) * (limits.eps / 2)
+    low, high = ((values + step).to(coarse.dtype).double() for step in (-half, half))
+    return bool(((low <= coarse.double()) & (coarse.double() <= high)).all())
 
 
 @dataclass(slots=True)
