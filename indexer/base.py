@@ -149,22 +149,20 @@ def are_equal(
         if child.dim():
             height = min(len(child), len(base))
             child, base = child[:height], base[:height]
-        is_same = (
-            _are_roundings(child, base) if either else torch.equal(child, base.to(child.dtype))
-        )
-        if not is_same:
+        if not _is_rounding(child, base, either=either):
             return False
     return True
 
 
-def _are_roundings(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether what the longer type may have rounded is what the shorter one has: a bfloat16 of a
-    number and of its float16 may differ."""
-    if one.dtype == other.dtype or not (one.is_floating_point() and other.is_floating_point()):
-        return torch.equal(one, other.to(one.dtype))
-    fine, coarse = sorted((one, other), key=lambda tensor: torch.finfo(tensor.dtype).eps)
+def _is_rounding(child: torch.Tensor, base: torch.Tensor, *, either: bool) -> bool:
+    """Of `either`: whether what the longer type may have rounded is what the shorter one has, since
+    a bfloat16 of a number and of its float16 may differ."""
+    are_floats = child.is_floating_point() and base.is_floating_point()
+    if not either or child.dtype == base.dtype or not are_floats:
+        return torch.equal(child, base.to(child.dtype))
+    fine, coarse = sorted((child, base), key=lambda tensor: torch.finfo(tensor.dtype).eps)
     limits, values = torch.finfo(fine.dtype), fine.double()
-    half = (values.abs().clamp(min=limits.tiny)) * (limits.eps / 2)
+    half = values.abs().clamp(min=limits.tiny) * (limits.eps / 2)
     low, high = ((values + step).to(coarse.dtype).double() for step in (-half, half))
     return bool(((low <= coarse.double()) & (coarse.double() <= high)).all())
 

@@ -54,9 +54,9 @@ class DataTable:
 
     def refuse_repeated(self, names: Iterable[str]) -> None:
         """Raises `DataError` where two columns have one of the names."""
-        twice = next((name for name in names if self.columns.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{self.path}: two columns {twice!r} in its header")
+        for name in names:
+            if self.columns.count(name) > 1:
+                raise DataError(f"{self.path}: two columns {name!r} in its header")
 
 
 MOST_COLUMNS = 1_000
