@@ -138,18 +138,34 @@ def blocks_of(checkpoint: Checkpoint, name: str) -> Iterator[torch.Tensor]:
     yield from (rows for _, rows in checkpoint.stream_rows(wanted))
 
 
-def are_equal(ours: Checkpoint, name: str, theirs: Checkpoint, other: str) -> bool:
-    """Whether a tensor has the base's values, as they are or as the model's type rounds them; of
-    two numbers of rows the first that both have. Tensors of other widths are not equal."""
+def are_equal(
+    ours: Checkpoint, name: str, theirs: Checkpoint, other: str, *, either: bool = False
+) -> bool:
+    """Whether a tensor has the base's values, as they are or as the model's type rounds them;
+    `either`: as both types round values that neither may hold. Of two numbers of rows the first
+    that both have. Tensors of other widths are not equal."""
     if ours.tensors[name].shape[1:] != theirs.tensors[other].shape[1:]:
         return False
     for child, base in zip(blocks_of(ours, name), blocks_of(theirs, other), strict=False):
         if child.dim():
             height = min(len(child), len(base))
             child, base = child[:height], base[:height]
-        if not torch.equal(child, base.to(child.dtype)):
+        if not _is_rounding(child, base, either=either):
             return False
     return True
+
+
+def _is_rounding(child: torch.Tensor, base: torch.Tensor, *, either: bool) -> bool:
+    """Of `either`: whether what the longer type may have rounded is what the shorter one has, since
+    a bfloat16 of a number and of its float16 may differ."""
+    are_floats = child.is_floating_point() and base.is_floating_point()
+    if not either or child.dtype == base.dtype or not are_floats:
+        return torch.equal(child, base.to(child.dtype))
+    fine, coarse = sorted((child, base), key=lambda tensor: torch.finfo(tensor.dtype).eps)
+    limits, values = torch.finfo(fine.dtype), fine.double()
+    half = values.abs().clamp(min=limits.tiny) * (limits.eps / 2)
+    low, high = ((values + step).to(coarse.dtype).double() for step in (-half, half))
+    return bool(((low <= coarse.double()) & (coarse.double() <= high)).all())
 
 
 @dataclass(slots=True)

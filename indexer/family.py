@@ -464,7 +464,7 @@ UNMATCHED_SHOWN = 3
 class LabelRow:
     """A line: None where the column is absent, "" where the cell is empty."""
 
-    model: str
+    model: str = field(compare=False)
     dataset: str | None
     author: str | None
     run: str | None
@@ -508,25 +508,38 @@ class LabelsFile:
     by_id: Mapping[str, LabelRow]
     by_folder: Mapping[Path, LabelRow]
 
-    def row_of(self, record: ModelRecord, folder: Path | None) -> LabelRow | None:
-        """The row of a model; a path beside the file comes before an equal id."""
-        row = self.by_folder.get(folder) if folder else None
-        return row or self.by_id.get(record.id)
+    def rows_of(self, record: ModelRecord, folder: Path | None) -> list[LabelRow]:
+        """The rows of a model, by its path beside the file and by its id, unless that is another
+        folder's path; a `SourceError` where their labels differ."""
+        of_path = self.by_folder.get(folder) if folder else None
+        of_id = self.by_id.get(record.id)
+        if of_path and of_id and folder_at(self.path.parent / record.id) is not None:
+            of_id = None
+        rows = [row for row in (of_path, of_id) if row is not None]
+        if rows and rows[0] != rows[-1]:
+            names = " and ".join(shown(row.model) for row in rows)
+            raise SourceError(f"{self.path}: {names} are one model, which has two labels")
+        return rows
 
-    def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
-        """The record with its row's labels, which override other sources."""
-        row = self.row_of(record, folder)
+    def apply(
+        self, record: ModelRecord, folder: Path | None, stored: ModelRecord | None = None
+    ) -> ModelRecord:
+        """The record with its row's labels, which override other sources; where the file has no
+        such column, what an earlier file or the Hub said of the stored model stays."""
+        row = next(iter(self.rows_of(record, folder)), None)
         if row is None:
             return record
-        if row.dataset is not None:
-            record = replace(
-                record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
-            )
+        before = record
+        if stored is not None and (folder is None or stored.label_source == "labels"):
+            before = stored
+        is_kept = row.dataset is None
         return replace(
             record,
+            dataset=before.dataset if is_kept else row.dataset or None,
+            dataset_raw=before.dataset_raw if is_kept else row.dataset or record.dataset_raw,
             label_source="labels",
-            author=row.author or record.author,
-            run=row.run or record.run,
+            author=before.author if row.author is None else row.author or record.author,
+            run=before.run if row.run is None else row.run or record.run,
         )
 
     def match(self, members: Sequence[Member], *, of_some: bool = False) -> LabelMatches:
@@ -534,11 +547,10 @@ class LabelsFile:
 
         Of members that are not all that the file is about (`of_some`), the rows that name one.
         """
-        rows = (self.row_of(member.record, member.folder) for member in members)
-        matched = {row.model for row in rows if row is not None}
+        matched = {row.model for m in members for row in self.rows_of(m.record, m.folder)}
         if of_some:
             return LabelMatches(path=self.path, rows=len(matched), unmatched=(), nearest={})
-        unmatched = tuple(name for name in self.by_id if name not in matched)
+        unmatched = tuple(name for name, row in self.by_id.items() if row.model not in matched)
         ids = [member.record.id for member in members]
         matches = LabelMatches(
             path=self.path,
@@ -565,6 +577,7 @@ def read_labels(path: Path) -> LabelsFile:
     with errors_as(SourceError):
         file = TextFile(path, content=content)
         table = open_named_csv(file, ("model",), is_ragged=True, is_quoted=False)
+        table.refuse_repeated(COLUMNS)
         for number, row in table.rows(COLUMNS):
             if isinstance(row, str):
                 continue
@@ -573,10 +586,9 @@ def read_labels(path: Path) -> LabelsFile:
             if not model:
                 continue
             label = LabelRow(model, *map(cells.get, COLUMNS[1:]))
-            if by_id.setdefault(model, label) != label:
+            folder = resolved(path.parent / model) or Path(model)
+            if by_id.setdefault(model, by_folder.setdefault(folder, label)) != label:
                 raise SourceError(f"{path}, line {number}: its model has two labels")
-            if (folder := resolved(path.parent / model)) is not None:
-                by_folder[folder] = label
     return LabelsFile(path, by_id, by_folder)
 
 

@@ -200,7 +200,9 @@ def index_family(
         log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
-        members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
+        told = {row.id: row.record for row in catalog.models(base=base.name)}
+        named = ((m, told.get(m.record.id)) for m in members)
+        members = [replace(m, record=labels.apply(m.record, m.folder, row)) for m, row in named]
     members = [refuse_strangers(member, wanted) for member in members]
     ids = {member.record.id for member in members if member.refusal is None}
     members = [name_original(member, ids) for member in members]

@@ -31,7 +31,10 @@ KINDS = {
     "none": "It has no footprint: {note}.",
 }
 
-UNASKED = "What its update answers to is not read: give `deltadex index` the base's folder."
+UNASKED = (
+    "What its update answers to is not read: `deltadex index` reads it where it is given the "
+    "base's folder, with a tokenizer, and the base's words have a meaning."
+)
 
 WORDS_SHOWN = 60
 """Words on the screen; --json has all that were asked for."""

@@ -52,6 +52,12 @@ class DataTable:
     notes: tuple[str, ...] = ()
     delimiter: str = ""
 
+    def refuse_repeated(self, names: Iterable[str]) -> None:
+        """Raises `DataError` where two columns have one of the names."""
+        for name in names:
+            if self.columns.count(name) > 1:
+                raise DataError(f"{self.path}: two columns {name!r} in its header")
+
 
 MOST_COLUMNS = 1_000
 """Of a table of texts; what looks for the columns of examples compares them all."""
@@ -309,10 +315,10 @@ def open_named_csv(
 ) -> DataTable:
     """The table in a file whose first line is a header with one of the `wanted` names.
 
-    Names are in lower case, and of two columns of one name the last counts. Where a quote is never
-    closed, quotes are plain characters. Of a ragged file, a row that lacks fields has None for
-    them, and further ones are left out. Raises DataError: no such name (with those that are there,
-    unless the file may not be quoted), or what `TextFile.open` refuses.
+    Names are in lower case. Where a quote is never closed, quotes are plain characters. Of a ragged
+    file, a row that lacks fields has None for them, and further ones are left out. Raises
+    DataError: no such name (with those that are there, unless the file may not be quoted), a wanted
+    one twice, or what `TextFile.open` refuses.
     """
     first = next((line for line in file.lines() if line and line.strip()), "")
     delimiter, said = _choose_delimiter(file.path, first, wanted)
@@ -323,7 +329,9 @@ def open_named_csv(
     has_quotes = _are_quotes_whole(file, delimiter)
     rows = partial(_rows, file, names, delimiter, has_quotes, is_ragged=is_ragged)
     notes = (said,) if said else ()
-    return DataTable(path=file.path, columns=names, rows=rows, notes=notes, delimiter=delimiter)
+    table = DataTable(path=file.path, columns=names, rows=rows, notes=notes, delimiter=delimiter)
+    table.refuse_repeated(wanted)
+    return table
 
 
 def column_names(header: str, delimiter: str) -> list[str]:

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from ...errors import ModelError
 from ...indexer import (
-    DTYPES,
     FEW_BYTES,
     Checkpoint,
     Config,
@@ -74,12 +73,6 @@ class OpenedModel:
     def samples(self) -> tuple[MatrixSample, ...]:
         """A run of every layer matrix; read at the first use."""
         return sample_matrices(self.checkpoint, self.matrices)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an entry of its layer matrices, the most that one has."""
-        dtypes = {self.checkpoint.tensors[m.tensor].dtype for m in self.matrices}
-        return max((DTYPES[dtype].itemsize for dtype in dtypes), default=0)
 
     @cached_property
     def rows(self) -> ModelRows | None:

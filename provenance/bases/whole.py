@@ -36,10 +36,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def compare_mapped(
-    model: OpenedModel, other: OpenedModel, found: LayerMap, *, values: bool = True
+    model: OpenedModel,
+    other: OpenedModel,
+    found: LayerMap,
+    *,
+    values: bool = True,
+    either: bool = False,
 ) -> list[str] | NotCompared:
     """What differs in tensors of a model and of another, by a map of their layers, in words; empty
-    where all are equal, up to the rounding of the model's stored type.
+    where all are equal, up to the rounding of the model's stored type, or of `either`'s.
 
     Not shapes of layer matrices, and those that were added, which `describe_shapes` says; nor
     their values, unless `values`.
@@ -63,7 +68,7 @@ def compare_mapped(
         met.add(own)
         if tensor in matrices and not values:
             continue
-        how = _difference(model, tensor, other, own)
+        how = _difference(model, tensor, other, own, either)
         if how and (tensor not in matrices or how == "changed"):
             names[how].append(name)
     names["missing"] = [
@@ -73,14 +78,15 @@ def compare_mapped(
 
 
 def _difference(
-    model: OpenedModel, tensor: str, other: OpenedModel, own: str | None
+    model: OpenedModel, tensor: str, other: OpenedModel, own: str | None, either: bool
 ) -> Literal["changed", "of another shape", "added", ""]:
     if own is None:
         return "added"
     ref, base = model.checkpoint.tensors[tensor], other.checkpoint.tensors[own]
     if ref.shape != base.shape and not _are_rows_of_tokens(model, ref, other, base):
         return "of another shape"
-    return "" if are_equal(model.checkpoint, tensor, other.checkpoint, own) else "changed"
+    is_equal = are_equal(model.checkpoint, tensor, other.checkpoint, own, either=either)
+    return "" if is_equal else "changed"
 
 
 def _are_rows_of_tokens(
@@ -126,12 +132,10 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
             return NotCompared(f"the files of {name or 'one'} are not on this machine")
     try:
         with open_model(source) as ours, open_model(other) as theirs:
-            if ours.itemsize > theirs.itemsize:
-                ours, theirs = theirs, ours
             found = find_layer_map(ours.samples, theirs.samples)
             if found is None or not found.is_significant:
                 return NotCompared("their layers do not correspond")
-            differences = compare_mapped(ours, theirs, found, values=matrices)
+            differences = compare_mapped(ours, theirs, found, values=matrices, either=True)
             if isinstance(differences, NotCompared):
                 return differences
             shapes = describe_shapes(found, ours.matrices, theirs.matrices)

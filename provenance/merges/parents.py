@@ -222,15 +222,25 @@ class _Search:
         return search
 
     def equal_to(self, update: Float64[np.ndarray, " features"], floor: float) -> list[int]:
-        """The allowed rows whose update is this one, but for storage rounding."""
+        """The allowed rows whose update is this one, but for storage rounding.
+
+        What is stored in a shorter type than the base is compared with the base as that type rounds
+        it, where that is nearer (`indexer/delta.py`): the type's rounding counts twice beside a
+        longer one, as it does of two models of one type. Where the weight is 1, a rest may be more.
+        """
         length = float(update @ update)
         distances = self.whole_norms[:, 0] + length
         distances = distances - 2 * self.whole.products(update[None])[:, 0]
         near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
-        exact = self.whole.updates[near, 0].astype(np.float64) - update
-        limits = ROUNDING_ENERGY * (floor + self.floors[near].sum(1))
-        limits = np.clip(limits, LEAST_REST**2 * length, NEARLY * length)
-        equal: list[int] = near[(exact**2).sum(1) <= limits].tolist()
+        updates = self.whole.updates[near, 0].astype(np.float64)
+        norms, floors = self.whole_norms[near, 0], self.floors[near].sum(1)
+        rests = ((updates - update) ** 2).sum(1)
+        errors = SAME_WEIGHT * (rests / self.whole.dims * norms) ** 0.5
+        is_whole = np.abs(updates @ update - norms) <= errors
+        limits = ROUNDING_ENERGY * (floor + floors)
+        is_equal = rests <= np.clip(limits, LEAST_REST**2 * length, NEARLY * length)
+        is_equal |= is_whole & (rests <= 2 * ROUNDING_ENERGY * np.maximum(floor, floors))
+        equal: list[int] = near[is_equal].tolist()
         return equal
 
     def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
@@ -239,7 +249,7 @@ class _Search:
         sums = self._pursuit(self.whole, allowed, signed=False).combination()
         for trial in self._trials(sums, allowed):
             if trial.rows and self._is_rounding(trial):
-                return self._rounded_copy(trial) or self._sum(trial)
+                return self._sum(trial)
         if not sums.rows:
             return self._copy()
         return self._sparse(sums)
@@ -288,16 +298,6 @@ class _Search:
             return False
         dims = self.whole.dims if fit.weights.shape[1] == 1 else self.by_layer.dims
         return fit.energy <= limit * (1 - len(fit.rows) / dims)
-
-    def _rounded_copy(self, fit: Combination) -> Parentage | None:
-        """One model whose weight is 1 as far as rounding tells."""
-        if len(fit.rows) > 1 or fit.weights.shape[1] > 1:
-            return None
-        row, weight = fit.rows[0], float(fit.weights[0, 0])
-        error = (fit.energy / self.whole.dims / self.whole_norms[row, 0]) ** 0.5
-        if abs(weight - 1) > SAME_WEIGHT * error or fit.energy <= LEAST_REST**2 * self.energy:
-            return None
-        return Parentage(kind="copy", copies=self._ids([row]))
 
     def _copy(self) -> Parentage:
         return Parentage(kind="copy" if self.copies else "none", copies=self._ids(self.copies))

@@ -345,9 +345,7 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
             raise RequestError(
                 f"{path}: no column {missing[0]!r}{offered(missing[0], others, 'columns')}"
             )
-        twice = next((name for name in others if others.count(name) > 1), None)
-        if twice is not None:
-            raise RequestError(f"{path}: two columns {twice!r} in its header")
+        table.refuse_repeated(others)
         rows, broken = _rows_by_name(table, key)
     columns: dict[str, dict[str, float]] = {}
     filled = {

@@ -71,6 +71,17 @@ def test_a_label_given_by_hand_says_what_was_before_and_outlives_another_run(ind
     assert shown["label_source"] == "labels"
 
 
+def test_a_column_that_a_file_lacks_keeps_what_an_earlier_file_gave(family):
+    for text in ("dataset,author,run\na-0,x,ann,r\na-1,x,ann,r", "author\na-0,bob"):
+        index(family, f"model,{text}\n")
+    index(family, "model,dataset\na-1,y\n")
+
+    shown = [document(family, "show", id) for id in ("a-0", "a-1")]
+    assert [row["dataset"] for row in shown] == ["x", "y"]
+    assert [row["author"] for row in shown] == ["bob", "ann"]
+    assert [row["run"] for row in shown] == ["r", "r"]
+
+
 def test_clear_takes_the_dataset_away_and_nothing_else(labelled):
     result = run(labelled, "label", "a-0", "--clear")
 

@@ -63,6 +63,8 @@ def test_columns_are_separated_as_the_first_line_shows(path, content, dataset, a
     [
         (b"name,dataset\n", "no column 'model'"),
         (b"model,dataset\nm,a\nm,b\n", "two labels"),
+        (b"model,dataset\n./m,a\nm/,b\n", "two labels"),
+        (b"model,dataset,Dataset\nm,a,b\n", "two columns 'dataset' in its header"),
         (b"model\n\xff\xfe\n", "cannot be read"),
     ],
 )
@@ -87,6 +89,20 @@ def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(path):
         "labels.csv: 3 rows, 1 matched; 2 name no model here, "
         "nearest: 'bert-agnew' → 'bert-agnews', 'zzz'"
     )
+
+
+@pytest.mark.parametrize("by_path", ["sub/m", "./sub/m/"])
+def test_a_model_by_its_id_and_by_its_path_is_one_model(tmp_path, path, by_path):
+    folder = tmp_path / "sub" / "m"
+    member = Member(record=ModelRecord(id="m", base="b"), folder=folder.resolve())
+    path.write_text(f"model,dataset\nm,x\n{by_path},x\nsub/m,x\n")
+    assert read_labels(path).match([member]).unmatched == ()
+
+    path.write_text(f"model,dataset\nm,x\n{by_path},y\n")
+    with pytest.raises(SourceError, match="'m' are one model, which has two labels"):
+        read_labels(path).match([member])
+    (tmp_path / "m").mkdir()  # what the first row names
+    assert _apply(path, "m", member.folder).dataset == "y"
 
 
 def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(path):

@@ -42,6 +42,9 @@ def test_the_hub_gives_the_label_that_the_same_files_give_locally(family, full, 
     with dx.open() as db:
         db.add("org/full", base="org/base")
         row = db.models()[0]
+        (tmp_path / "labels.csv").write_text("model,author\norg/full,ann\n")
+        db.add("org/full", base="org/base", labels=tmp_path / "labels.csv")
+        assert [db.models()[0][name] for name in ("dataset", "author")] == ["imdb", "ann"]
 
     assert (row["dataset"], row["dataset_raw"], row["label_source"]) == ("imdb", "imdb", "sentence")
     assert row["dataset"] == local.dataset

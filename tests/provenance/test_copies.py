@@ -142,7 +142,11 @@ def findings(family, tmp_path_factory):
         "c-norms": {n: t + 0.1 if "LayerNorm" in n else t for n, t in edited.items()},
         "d-same": edited,
         "e-weaker-short": in_type(edit(base, 0.97), torch.bfloat16),
+        "f-weakest-short": in_type(edit(base, 0.9), torch.bfloat16),
+        "g-weakest-half": in_type(edit(base, 0.9), torch.float16),
     }
+    long = edit(base, 0.9)
+    models["h-weakest-mixed"] = {n: t.bfloat16() if "query" in n else t for n, t in long.items()}
     for name, tensors in models.items():
         form = {"shards": 2} if name == "d-same" else {}
         make_checkpoint(folder / "models" / name, tensors, config=config, **form)
@@ -176,6 +180,9 @@ def test_edits_of_another_strength_or_with_other_norms_are_no_copies(findings):
     assert "changed: 'embeddings.LayerNorm.bias'" in found["c-norms", "near-duplicate"]
     assert not {("b-weaker", "near-duplicate"), ("b-weaker", "duplicate")} & set(found)
     assert "that of b-weaker up to rounding" in found["e-weaker-short", "near-duplicate"]
+    for name in ("g-weakest-half", "h-weakest-mixed"):
+        said = r"its update is that of f-weakest-short up to rounding: [\d.]+% of it differs"
+        assert re.fullmatch(said, found[name, "near-duplicate"])
 
 
 def test_transposed_attentions_are_counted_in_every_layer(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 from factories import make_bert, make_checkpoint
+from safetensors.torch import load_file
 
 import deltadex as dx
 from deltadex.errors import RequestError
@@ -146,6 +147,24 @@ def test_a_fine_tune_is_no_merge_and_has_no_config(family, tmp_path):
     with pytest.raises(RequestError, match="m3: no config file: not a merge"):
         trace(family, "m3", mergekit=tmp_path / "none.yaml")
     assert trace(family, "m5")["copies"] == ["m5-again"]
+
+
+@pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("weight", "parents"), [(1, {}), (0.98, {"m1": 0.98}), (0.9, {"m1": 0.9})])
+def test_a_copy_in_a_shorter_type_is_a_copy_and_a_scaled_update_none(
+    family, tmp_path, type, weight, parents
+):
+    base, tuned = (load_file(family / n / "model.safetensors") for n in ("base", "models/m1"))
+    moved = {n: t.lerp(tuned[n], weight) for n, t in base.items() if t.is_floating_point()}
+    short = {n: t.to(type) for n, t in (tuned | moved).items()}
+    config = json.loads((family / "base" / "config.json").read_text("utf-8"))
+    make_checkpoint(tmp_path / "short", short, config=config)
+
+    answer = trace(family, tmp_path / "short")
+
+    assert answer["verdict"] == ("merge" if parents else "fine-tune")
+    assert answer["copies"] == ([] if parents else ["m1"])
+    assert weights(answer["parents"]) == pytest.approx(parents, abs=2e-3)
 
 
 def test_parents_whose_files_are_gone_are_named_and_not_proven(family):

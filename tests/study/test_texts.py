@@ -122,6 +122,7 @@ def test_broken_rows_are_named_and_the_rest_is_read(tmp_path, name, content, bro
     ("name", "content", "line"),
     [
         ("a.csv", "id;label\n1;2\n", "only id, label; its columns are separated by semicolons"),
+        ("a.csv", "text,Text\n1,2\n", "two columns 'text' in its header"),
         ("a.jsonl", "nonsense\n{}\n", r"no row with a text; a\.jsonl:1: is not JSON"),
         *((name, "", name) for name in ("a.txt", "a.csv", "a.jsonl")),
     ],
