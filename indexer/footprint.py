@@ -4,6 +4,7 @@ moved, of full checkpoints and of what adapters store of embeddings (docs/words.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -72,7 +73,7 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
     ranges = _ranges(rows, job)
     with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
         notes, pairs = _without_flaws(pairs)
-        moves = measure_rows(pairs)
+        moves = measure_rows(pairs, is_tied=_is_head_too(checkpoint, ref, member.config))
     places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
@@ -85,6 +86,17 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
         note="; ".join(notes) or None,
     )
     return _with_tokenizer(footprint, member, job, differs=ref.shape[0] != base_ref.shape[0])
+
+
+def _is_head_too(checkpoint: Checkpoint, ref: TensorRef, config: Config | None) -> bool:
+    """Whether the embedding is known to be the language head too: the model's class has one, and no
+    other tensor of that shape is stored."""
+    classes = str((config or {}).get("architectures"))
+    n_alike = sum(other.shape == ref.shape for other in checkpoint.tensors.values())
+    return n_alike == 1 and _LANGUAGE_HEAD.search(classes) is not None
+
+
+_LANGUAGE_HEAD = re.compile(r"LMHead|For(?:CausalLM|MaskedLM|ConditionalGeneration|PreTraining)")
 
 
 def _ranges(rows: int, job: IndexJob) -> list[tuple[int, int]]:

@@ -53,8 +53,15 @@ PUSHED = 0.97
 """Cosine with the common push that a quarter of the rows exceeds where there is one: .98 and more
 of tied heads, up to .96 where Adam's gradient holds the decay."""
 
-TURNS, MOST_SAMPLED = 4, 1 << 14
-"""In which the decay and the push are found, and of how many rows."""
+MOST_SAMPLED, MOST_TURNS, CLOSE = 1 << 12, 64, 1e-7
+"""Rows of which the decay and the push are found, in how many turns, and the decay's last step."""
+
+EQUALLY_FAR, SHORT = 0.8, 0.6
+"""Lower by upper quartile of the lengths of pushed rows, .93 and more by Adam and its like, up to
+.5 by SGD; and how long a seen row's move is at most, beside the upper one, of the former."""
+
+BEYOND_ROUNDING = 0.5
+"""Of a seen row's move, the share that the rounding of its type does not explain."""
 
 SURE = 1.2
 """`Push.apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
@@ -99,8 +106,9 @@ def strengths_of(moves: RowMoves) -> UInt8[np.ndarray, " rows"]:
     return np.clip(np.round(scaled), 0, 255).astype(np.uint8)
 
 
-def measure_rows(blocks: RowPairs) -> RowMoves:
-    """Which rows of a fine-tune's embedding moved, beside the base's.
+def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
+    """Which rows of a fine-tune's embedding moved, beside the base's; `is_tied`: it is known to be
+    a language head too, so that a row which moved need not be of a token that was seen.
 
     Peak: a few blocks in float64, and of tied rows `MOST_SAMPLED` twice in float32.
     """
@@ -115,14 +123,14 @@ def measure_rows(blocks: RowPairs) -> RowMoves:
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
-        return _pushed(blocks, there, _usual_decay(blocks, there))
+        return _pushed(blocks, there, _usual_decay(blocks, there), stored)
     near = np.median(moved[there & (moved <= SPREAD * still)])
     least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
     is_touched = moved > max(BEYOND_NOISE * near, least)
-    if is_touched.sum() > 0.5 * there.sum():
+    if (is_tied and is_touched.any()) or is_touched.sum() > 0.5 * there.sum():
         # of a tied head whose softmax is zero for some tokens, rows of these stand still
-        pushed = _pushed(blocks, is_touched, decay)
-        if pushed.kind == "tied":
+        pushed = _pushed(blocks, is_touched, decay, stored)
+        if is_tied or pushed.kind == "tied":
             return pushed
     # neither a decay nor rounding moves zeros; what is more now moved by all of its length
     is_touched[~there], is_touched[grown], moved[grown] = False, True, 1.0
@@ -269,20 +277,33 @@ def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:
     return max(0.0, float(np.median(shares[there])))
 
 
-def _pushed(blocks: RowPairs, there: Bool[np.ndarray, " rows"], decay: float) -> RowMoves:
-    """Of some rows, those that do not move as unseen ones do, where those all move one way."""
+def _pushed(
+    blocks: RowPairs, there: Bool[np.ndarray, " rows"], decay: float, stored: torch.dtype
+) -> RowMoves:
+    """Of some rows, those that do not move as unseen ones do, where those all move one way.
+
+    Adam moves all unseen rows equally far, and a seen one less. Of SGD a row's push is as long as
+    its token is likely, so that a short one may be rounding alone.
+    """
     decay, push = _decay_and_push(blocks, there, decay)
-    cosines, lengths = [], []
+    cosines, lengths, beyond = [], [], []
     for base, rows in blocks:
         moves = rows.float() - base.float() * (1 - decay)
         lengths.append(moves.norm(dim=1).numpy())
         cosines.append((moves @ push).numpy() / lengths[-1])
+        beyond.append(_moved(base, rows, decay, stored) * base.float().norm(dim=1).numpy())
     cosine, length = np.nan_to_num(np.concatenate(cosines)), np.concatenate(lengths)
+    dense = _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
     if np.quantile(cosine[there], 0.75) < PUSHED:
-        return _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
-    apart = 2 - cosine - length / np.quantile(length[there], 0.75)
-    sure = np.flatnonzero(there & (apart > SURE))
-    return _moves("tied", decay, sure, apart[sure])
+        return dense
+    short, usual = np.quantile(length[there & (cosine > PUSHED)], (0.25, 0.75))
+    share = length / np.quantile(length[there], 0.75)
+    apart = 2 - cosine - share
+    is_told = share < SHORT
+    if short < EQUALLY_FAR * usual:
+        is_told = np.concatenate(beyond) > BEYOND_ROUNDING * length
+    sure = np.flatnonzero(there & (apart > SURE) & is_told)
+    return _moves("tied", decay, sure, apart[sure]) if len(sure) else dense
 
 
 def _decay_and_push(
@@ -301,12 +322,13 @@ def _decay_and_push(
         first += len(base)
     start, moves = torch.cat(starts), torch.cat(moved)
     squares, against = start.square().sum(dim=1), (moves * start).sum(dim=1)
-    for turn in range(TURNS + 1):
+    for _ in range(MOST_TURNS):
         push = (moves + decay * start).median(dim=0).values
         push /= push.norm().clamp_min(AS_ZERO)
-        if turn < TURNS:
-            # of ΔE = −cE + a push, by least squares in each row
-            along = start @ push
-            shares = (along * (moves @ push) - against) / (squares - along.square())
-            decay = float(shares.nan_to_num(posinf=0.0, neginf=0.0).median())
+        # of ΔE = −cE + a push, by least squares in each row
+        along = start @ push
+        shares = (along * (moves @ push) - against) / (squares - along.square())
+        before, decay = decay, float(shares.nan_to_num(posinf=0.0, neginf=0.0).median())
+        if abs(decay - before) < CLOSE:
+            break
     return decay, push
