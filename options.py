@@ -237,9 +237,7 @@ class Answers(Protocol[Answer_co]):
     def answer(self, db: Any) -> Answer_co: ...
 
 
-def question(
-    record: Callable[P, Answers[Answer_co]],
-) -> Callable[Concatenate[Any, P], Answer_co]:
+def question(record: Callable[P, Answers[Answer_co]]) -> Callable[Concatenate[Any, P], Answer_co]:
     """A method that makes the record of its arguments and asks it.
 
     Its signature is that of the record, its docstring the record's with a line for each argument.

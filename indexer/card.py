@@ -104,11 +104,7 @@ class CardLabel:
 
 
 def label_of(
-    *,
-    name: str,
-    tags: Iterable[object] = (),
-    card: Config | None = None,
-    text: str = "",
+    *, name: str, tags: Iterable[object] = (), card: Config | None = None, text: str = ""
 ) -> CardLabel:
     """The first label that names data: tags, card, model-index, card sentence, name. A collection
     of which nothing tells the part is no label to compare: it is kept as it is spelled, beside a

@@ -119,11 +119,7 @@ def _in_base(
 
 
 def _unread(
-    found: LayerMap,
-    placed: PlacedModel,
-    member: Member,
-    checkpoint: Checkpoint,
-    base: BaseWeights,
+    found: LayerMap, placed: PlacedModel, member: Member, checkpoint: Checkpoint, base: BaseWeights
 ) -> tuple[str, ...]:
     """The matrices in the model's layers that have no place in the base's; `not-read` where they
     are in a layer that has one, and the base has none of their name."""

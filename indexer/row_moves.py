@@ -60,6 +60,9 @@ EQUALLY_FAR, SHORT = 0.8, 0.6
 """Lower by upper quartile of the lengths of pushed rows, .93 and more by Adam and its like, up to
 .5 by SGD; and how long a seen row's move is at most, beside the upper one, of the former."""
 
+FEWEST_SURE = 10
+"""Of a tied head; a token that was expected in one place alone is pushed another way too."""
+
 BEYOND_ROUNDING = 0.5
 """Of a seen row's move, the share that the rounding of its type does not explain."""
 
@@ -303,7 +306,7 @@ def _pushed(
     if short < EQUALLY_FAR * usual:
         is_told = np.concatenate(beyond) > BEYOND_ROUNDING * length
     sure = np.flatnonzero(there & (apart > SURE) & is_told)
-    return _moves("tied", decay, sure, apart[sure]) if len(sure) else dense
+    return _moves("tied", decay, sure, apart[sure]) if len(sure) >= FEWEST_SURE else dense
 
 
 def _decay_and_push(

@@ -256,9 +256,7 @@ def _other_claim(member: Member, job: IndexJob) -> list[str]:
 def _after(first: Outcome, again: Outcome) -> Outcome:
     """The second outcome, with what both readings cost."""
     return replace(
-        again,
-        bytes_read=first.bytes_read + again.bytes_read,
-        seconds=first.seconds + again.seconds,
+        again, bytes_read=first.bytes_read + again.bytes_read, seconds=first.seconds + again.seconds
     )
 
 

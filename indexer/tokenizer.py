@@ -81,9 +81,7 @@ def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
     rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
     settings = _settings(content)
     made = BertWordPieceTokenizer(
-        rows,
-        lowercase=bool(settings.get("do_lower_case", True)),
-        unk_token="[UNK]",
+        rows, lowercase=bool(settings.get("do_lower_case", True)), unk_token="[UNK]"
     )
     made.add_special_tokens([name for name in SPECIAL if name in rows])
     return read_json(made.to_str().encode(), name="vocab.txt", most_bytes=LARGEST_TOKENIZER)

@@ -156,9 +156,7 @@ def sample_matrices(
         runs = dict(chain.from_iterable(pool.map(read, shares)))
     return tuple(
         MatrixSample(
-            **asdict(m),
-            values=_as_float32(runs[block])[:length],
-            dtype=refs[m.tensor].dtype,
+            **asdict(m), values=_as_float32(runs[block])[:length], dtype=refs[m.tensor].dtype
         )
         for block, m in blocks.items()
     )

@@ -45,11 +45,7 @@ def _plain_name(name: str, parts: TensorName) -> str:
 
 
 def _merged(
-    adapter: Adapter,
-    module: str,
-    stored: str,
-    checkpoint: Checkpoint,
-    config: Mapping[str, object],
+    adapter: Adapter, module: str, stored: str, checkpoint: Checkpoint, config: Mapping[str, object]
 ) -> Derived:
     ref = checkpoint.tensors.get(stored)
     if ref is None:

@@ -55,9 +55,5 @@ def _show_backup(document: Mapping[str, Any]) -> Shown:
 
 
 command = asking(
-    Backup,
-    _show_backup,
-    "backup family-monday.duckdb",
-    prints_table=False,
-    read_only=None,
+    Backup, _show_backup, "backup family-monday.duckdb", prints_table=False, read_only=None
 )

@@ -99,25 +99,10 @@ def command() -> None:
     """
 
 
-ls = asking(
-    KeptData,
-    show_data_sets,
-    "data ls",
-    group=command,
-)
+ls = asking(KeptData, show_data_sets, "data ls", group=command)
 
-show = asking(
-    ShowData,
-    show_pairs,
-    "data show acme-chats",
-    group=command,
-)
+show = asking(ShowData, show_pairs, "data show acme-chats", group=command)
 
 rm = asking(
-    RemoveData,
-    show_pairs,
-    "data rm acme-chats",
-    group=command,
-    prints_table=False,
-    read_only=False,
+    RemoveData, show_pairs, "data rm acme-chats", group=command, prints_table=False, read_only=False
 )

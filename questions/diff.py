@@ -70,8 +70,4 @@ def show_diff(document: Document) -> Shown:
     yield Section(columns=heads, rows=rows, names=models)
 
 
-command = asking(
-    Diff,
-    show_diff,
-    "diff someone/bert-imdb someone/bert-sst2",
-)
+command = asking(Diff, show_diff, "diff someone/bert-imdb someone/bert-sst2")

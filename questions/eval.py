@@ -80,8 +80,7 @@ class Retrieval(Question):
         default=None, help="Leave out candidates of the query's own author or run."
     )
     with_unlabelled: bool = option(
-        default=False,
-        help="Let queries retrieve models without a dataset label too.",
+        default=False, help="Let queries retrieve models without a dataset label too."
     )
 
 

@@ -57,8 +57,4 @@ def show_explanation(document: Document, *, rows: int = 8) -> Shown:
             yield f"  {count(len(document[key]), 'slot')} changed only by {whose}"
 
 
-command = asking(
-    Explain,
-    show_explanation,
-    "explain someone/bert-imdb someone/bert-reviews",
-)
+command = asking(Explain, show_explanation, "explain someone/bert-imdb someone/bert-reviews")

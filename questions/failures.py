@@ -62,8 +62,4 @@ def names_another_base(model: Document) -> bool:
     return named is not None and named != model["base"] and named not in (model.get("reason") or "")
 
 
-command = asking(
-    Failures,
-    show_failures,
-    "failures",
-)
+command = asking(Failures, show_failures, "failures")

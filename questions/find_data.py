@@ -58,8 +58,4 @@ def show_nearest_data(document: Document) -> Shown:
     yield f"It says at most: {document['meaning']}"
 
 
-command = asking(
-    FindData,
-    show_nearest_data,
-    "find-data someone/bert-imdb",
-)
+command = asking(FindData, show_nearest_data, "find-data someone/bert-imdb")

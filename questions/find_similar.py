@@ -17,14 +17,7 @@ from . import terminal
 from .explain import show_explanation
 from .face.opened import Family, Kind, require_labels
 from .face.searches import Query, Searches, find_base_with, open_attached
-from .terminal.command_line import (
-    Common,
-    Engine,
-    command_with,
-    exit_by,
-    from_stdin,
-    print_answer,
-)
+from .terminal.command_line import Common, Engine, command_with, exit_by, from_stdin, print_answer
 from .terminal.text import plain
 
 if TYPE_CHECKING:

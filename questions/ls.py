@@ -120,10 +120,7 @@ def _sorted(
 
 
 def show_models(
-    document: Document,
-    *,
-    columns: Sequence[str] = ModelTable.columns,
-    counts_rest: bool = False,
+    document: Document, *, columns: Sequence[str] = ModelTable.columns, counts_rest: bool = False
 ) -> Shown:
     """One row per model; with `counts_rest` one line for all that are not indexed, and a column of
     the bases that adapters name, if these are others."""

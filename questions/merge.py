@@ -13,13 +13,7 @@ from click.core import ParameterSource
 from ..options import Place, Question, argument, record
 from ..results import Shown, Table, count
 from .face.opened import Opened
-from .terminal.command_line import (
-    Common,
-    command_with,
-    exit_by,
-    open_database,
-    print_document,
-)
+from .terminal.command_line import Common, command_with, exit_by, open_database, print_document
 
 TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
 """Counts of what a merge found in its sources and could use."""

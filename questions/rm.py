@@ -23,10 +23,4 @@ class Remove(OneModel):
         return Table({"removed": row.id, "base": row.base})
 
 
-command = asking(
-    Remove,
-    show_pairs,
-    "rm someone/bert-imdb",
-    prints_table=False,
-    read_only=False,
-)
+command = asking(Remove, show_pairs, "rm someone/bert-imdb", prints_table=False, read_only=False)

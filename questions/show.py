@@ -75,8 +75,4 @@ def _in_units(key: str, value: object) -> object:
     return f"{value:.2f}" if isinstance(value, float) else value
 
 
-command = asking(
-    Show,
-    show_model,
-    "show someone/bert-imdb",
-)
+command = asking(Show, show_model, "show someone/bert-imdb")

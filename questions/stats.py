@@ -62,8 +62,4 @@ def show_stats(document: Document) -> Shown:
         yield f"content: sha256 {document['content_sha256']}"
 
 
-command = asking(
-    Stats,
-    show_stats,
-    "stats",
-)
+command = asking(Stats, show_stats, "stats")

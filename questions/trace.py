@@ -119,9 +119,5 @@ def _show_merge(document: Document) -> Shown:
 
 
 command = asking(
-    Trace,
-    show_trace,
-    "trace someone/bert-imdb",
-    "trace ./my-model --json",
-    read_only=None,
+    Trace, show_trace, "trace someone/bert-imdb", "trace ./my-model --json", read_only=None
 )

@@ -26,8 +26,8 @@ NAMED = 6
 
 KINDS = {
     "frozen": "Its input embedding was not trained: it tells no words.",
-    "dense": "Every row of its input embedding moved, each its own way: continued pretraining, or "
-    "an optimizer that moves all rows. It tells no words.",
+    "dense": "Rows of its input embedding moved each its own way, also of tokens that it need not "
+    "have seen: continued pretraining, or an optimizer that moves all rows. It tells no words.",
     "none": "It has no footprint: {note}.",
 }
 
@@ -277,8 +277,5 @@ def listed_words(words: Sequence[str]) -> str:
 
 
 command = asking(
-    Words,
-    show_words,
-    "words someone/bert-imdb",
-    "words ./my-fine-tune --against someone/bert-imdb",
+    Words, show_words, "words someone/bert-imdb", "words ./my-fine-tune --against someone/bert-imdb"
 )

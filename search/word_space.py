@@ -34,10 +34,7 @@ Matrix = Float64[np.ndarray, "models words"]
 
 
 def touched_matrix(
-    catalog: Catalog,
-    view: FamilyView,
-    footprints: Sequence[Footprint | None],
-    words: Sequence[str],
+    catalog: Catalog, view: FamilyView, footprints: Sequence[Footprint | None], words: Sequence[str]
 ) -> Matrix:
     """Ranks of the tokens that are some words; zeros of what is not known."""
     columns = {word: place for place, word in enumerate(words)}

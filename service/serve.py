@@ -83,11 +83,7 @@ def command(common: Common, serving: Serving) -> None:
     settings = ServiceSettings(**given)
     if not settings.is_local:
         _warn(settings.host)
-    with (
-        ends_in_time() as ending,
-        listen(settings) as listening,
-        Service(settings) as service,
-    ):
+    with ends_in_time() as ending, listen(settings) as listening, Service(settings) as service:
         document = {"address": address(settings, listening), "writable": settings.writable}
         run_server(
             make_app(service),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import Indexed, LinearSketch, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
+from .files import file_size
 from .holding import Access
 from .opening import Create, connect
 from .session import Session
@@ -487,7 +488,7 @@ class Catalog:
     def stats(self) -> dict[str, Any]:
         """Counts by base, recipe and status, and the file's size in bytes."""
         counts = self.look(lambda: count_everything(self._session))
-        return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
+        return {"path": str(self.path), "bytes": file_size(self.path), **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """What one model's fingerprint took under these recipe ids, on average."""

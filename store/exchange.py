@@ -102,9 +102,7 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 
 def parsed_manifest(
-    data: bytes,
-    parse: Callable[[Mapping[str, Any]], Parsed],
-    refused: Callable[[str], Exception],
+    data: bytes, parse: Callable[[Mapping[str, Any]], Parsed], refused: Callable[[str], Exception]
 ) -> Parsed:
     """What `parse` makes of a manifest; `refused` makes the error of what is wrong."""
     try:

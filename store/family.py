@@ -284,10 +284,7 @@ class FamilyView:
         return self.derived(QdrantIndex, lambda view: QdrantIndex(points, view.keys, fetch))
 
     def candidates(
-        self,
-        query: Float32[np.ndarray, " dim"],
-        n: int,
-        *groups: Int64[np.ndarray, " _"] | None,
+        self, query: Float32[np.ndarray, " dim"], n: int, *groups: Int64[np.ndarray, " _"] | None
     ) -> Int64[np.ndarray, " candidates"]:
         """The rows to compare exactly: of each group of rows, or of all, at least the `n` nearest
         of a family that is compared as a whole, about `n` likely ones of a larger family.

@@ -109,12 +109,7 @@ CACHE_SHARE = "50%"
 
 
 def connect(
-    path: Path,
-    *,
-    read_only: bool,
-    create: Create,
-    cache: str | None = None,
-    repairs: bool = True,
+    path: Path, *, read_only: bool, create: Create, cache: str | None = None, repairs: bool = True
 ) -> Access:
     """Access to the catalog at `path`; of this process, where it has it open already.
 

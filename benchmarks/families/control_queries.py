@@ -130,10 +130,7 @@ def _groups(
             ]
             path.write_bytes(pickle.dumps(parts))
         data, control = pickle.loads(path.read_bytes())
-        yield (
-            name,
-            (SketchMatrix.of_rows(data, recipe), SketchMatrix.of_rows(control, recipe)),
-        )
+        yield (name, (SketchMatrix.of_rows(data, recipe), SketchMatrix.of_rows(control, recipe)))
 
 
 def _examples(texts: Path, name: str, plan: Plan, size: int) -> list[list[Example]]:

@@ -138,10 +138,7 @@ def tokens(tokenizer: Any, rows: Sequence[str]) -> Any:
 
 
 def optimise(
-    trained: Sequence[torch.nn.Parameter],
-    losses: Iterator[torch.Tensor],
-    n_steps: int,
-    rate: float,
+    trained: Sequence[torch.nn.Parameter], losses: Iterator[torch.Tensor], n_steps: int, rate: float
 ) -> float:
     """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps."""
     optimizer = torch.optim.AdamW(trained, lr=rate)

@@ -12,10 +12,7 @@ from ...errors import ModelError
 from .derived import Derived, DerivedCheckpoint
 from .files import Checkpoint, Config, RowBlock
 
-EIGHT_BITS = {
-    "I8": "8-bit integers",
-    "F8_E4M3": "FP8",
-}
+EIGHT_BITS = {"I8": "8-bit integers", "F8_E4M3": "FP8"}
 """Types that are read where scales lie beside them."""
 
 _SCALES = ("_scale_inv", "_scale")

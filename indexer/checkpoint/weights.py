@@ -186,8 +186,7 @@ ADAPTER_WEIGHTS = (
 USUAL_WEIGHTS = frozenset((*_FULL, *ADAPTER_WEIGHTS))
 
 _FOREIGN_LORA = re.compile(
-    r"(?!.*(merged|fused))([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt)",
-    re.IGNORECASE,
+    r"(?!.*(merged|fused))([^/]*[_.-])?lora([_.-][^/]*)?\.(safetensors|npz|bin|pt)", re.IGNORECASE
 )
 """Adapters of diffusers (`pytorch_lora_weights.safetensors`), of several ranks."""
 

@@ -27,12 +27,7 @@ from ..checkpoint import (
     quantization,
 )
 from ..untrusted_text import distinct_texts, text_or_none
-from .session import (
-    HubSession,
-    cached_snapshot,
-    default_session,
-    request_json,
-)
+from .session import HubSession, cached_snapshot, default_session, request_json
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,7 @@ from huggingface_hub import (
     try_to_load_from_cache,
 )
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils import (  # type: ignore[attr-defined]
-    build_hf_headers,
-    parse_ratelimit_headers,
-)
+from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 
@@ -138,10 +135,7 @@ DISABLED = "Access to this resource is disabled."
 BAD_TOKEN = "Invalid credentials in Authorization header"
 
 _BY_ERROR_CODE = {
-    "GatedRepo": (
-        "gated",
-        "the repository is gated; ask for access on its page and set HF_TOKEN",
-    ),
+    "GatedRepo": ("gated", "the repository is gated; ask for access on its page and set HF_TOKEN"),
     "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
     "RevisionNotFound": ("not-found", "no such revision"),
     "EntryNotFound": ("not-found", "no such file in the repository"),

@@ -345,12 +345,7 @@ def _recipe(
     if not is_even or np.ptp(rates) > RATES_WITHIN:
         return found
     method: Method = "dare_ties" if elects else "dare_linear"
-    return replace(
-        found,
-        method=method,
-        densities=(_written(density),) * n_parents,
-        is_drawn=True,
-    )
+    return replace(found, method=method, densities=(_written(density),) * n_parents, is_drawn=True)
 
 
 def _drawn(

@@ -125,10 +125,7 @@ def open_as(
     path = Path(path).expanduser()
     try:
         catalog = Catalog.open(
-            path,
-            read_only=bool(read_only),
-            create=False if read_only else create,
-            cache=memory,
+            path, read_only=bool(read_only), create=False if read_only else create, cache=memory
         )
     except (StoreFull, StoreLocked):
         if read_only is not None:

@@ -52,9 +52,7 @@ class DataReading(Family):
         default=None, shown_default="train", help="Split to read, of a folder with several."
     )
     max_examples: int = option(
-        default=512,
-        least=8,
-        help="Number of examples, at most, drawn by a hash of their texts.",
+        default=512, least=8, help="Number of examples, at most, drawn by a hash of their texts."
     )
     seed: int = option(default=0, help="Random seed of the draw and of groups.")
     loss: LossName | None = option(

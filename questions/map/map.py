@@ -211,8 +211,5 @@ def _show_map(document: Mapping[str, Any]) -> Shown:
 
 
 command = asking(
-    Map,
-    _show_map,
-    "map -o family.html",
-    "map -o figure.svg --layout umap --colour author",
+    Map, _show_map, "map -o family.html", "map -o figure.svg --layout umap --colour author"
 )

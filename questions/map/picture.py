@@ -55,9 +55,7 @@ def write_picture(
 ) -> None:
     """Draw a map into `path`, a .png or .svg; raises as `save_picture`."""
     save_picture(
-        lambda: draw_map(document, title=title, subtitle=subtitle, colour=colour),
-        path,
-        title=title,
+        lambda: draw_map(document, title=title, subtitle=subtitle, colour=colour), path, title=title
     )
 
 

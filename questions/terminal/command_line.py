@@ -315,13 +315,7 @@ def asking(
     """
     name = examples[0].split()[0 if group is None else 1]
 
-    @command_with(
-        question,
-        group=group,
-        prints_table=prints_table,
-        name=name,
-        examples=examples,
-    )
+    @command_with(question, group=group, prints_table=prints_table, name=name, examples=examples)
     def run(common: Common, asked: Any) -> None:
         print_answer(common, asked, show, **opening)
 

@@ -56,12 +56,7 @@ def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = 
     return Response(content, status, media_type=JSON, headers=sent)
 
 
-def computing(
-    waited_s: float,
-    *,
-    headers: Mapping[str, str],
-    **job: Any,
-) -> Response:
+def computing(waited_s: float, *, headers: Mapping[str, str], **job: Any) -> Response:
     """A 202 that says when to ask again, and what is known of the `job`."""
     after = max(1, min(5, round(waited_s)))
     document = {"status": "computing", "retry_after_s": after, **job}
@@ -195,7 +190,7 @@ def install_problems(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        problem = _problem_of(error, request.app.state.service.names)
+        problem = _problem_of(error, request.app.state.service.names_at_hand)
         if problem.status == 405:
             problem.headers["Allow"] = _allowed_methods(request)
         return problem.response()

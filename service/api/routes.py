@@ -552,10 +552,7 @@ _WAIT = re.compile(r"(?i)(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
 _ASYNC = re.compile(r"(?i)(?:^|[,;\s])respond-async(?:$|[,;\s])")
 
 
-@_jobs.get(
-    "/jobs/{job}",
-    responses=gives(Answer, 403, 404, 409) | JOB,
-)
+@_jobs.get("/jobs/{job}", responses=gives(Answer, 403, 404, 409) | JOB)
 async def job(
     service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
 ) -> Response:
@@ -580,12 +577,7 @@ async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]
 
 
 async def _answer_or_job(
-    service: Service,
-    request: Request,
-    job: Job,
-    *,
-    status: int = 200,
-    goes_on: bool = True,
+    service: Service, request: Request, job: Job, *, status: int = 200, goes_on: bool = True
 ) -> Response:
     """What the work gives; 202 and a job where that takes longer than the client wants to wait.
 
@@ -605,11 +597,7 @@ async def _answer_or_job(
 
 
 def _result_or_job(
-    service: Service,
-    request: Request,
-    job: Job,
-    waited_s: float,
-    status: int = 200,
+    service: Service, request: Request, job: Job, waited_s: float, status: int = 200
 ) -> Response:
     if not job.future.done():
         return _underway(service, request, job, waited_s)
@@ -629,10 +617,7 @@ def _underway(service: Service, request: Request, job: Job, waited_s: float) -> 
 
 
 _READY = gives(ReadyAnswer)
-_READY[503] = {
-    "model": ReadyAnswer,
-    "description": "Not every family has been searched once.",
-}
+_READY[503] = {"model": ReadyAnswer, "description": "Not every family has been searched once."}
 _METRICS = gives(None)
 _METRICS[200] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
@@ -706,8 +691,7 @@ class AddFromHub(Sent):
     )
 
     models: Annotated[
-        list[Annotated[Text, AfterValidator(_is_hub_id)]],
-        Field(min_length=1, max_length=MAX_ADDED),
+        list[Annotated[Text, AfterValidator(_is_hub_id)]], Field(min_length=1, max_length=MAX_ADDED)
     ]
     base: Text
 

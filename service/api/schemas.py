@@ -295,9 +295,7 @@ def fields_of(
 
 
 def asked_in(
-    question: type[Any],
-    place: Callable[[], Any] = Query,
-    only: Collection[str] | None = None,
+    question: type[Any], place: Callable[[], Any] = Query, only: Collection[str] | None = None
 ) -> Any:
     """What a route depends on that asks a question: the parameters that it declares, as a function
     that makes the question of the arguments which a request names in another way.
@@ -435,10 +433,7 @@ JOB: Responses = {
         "headers": {"Location": {"schema": {"type": "string"}}},
     }
 }
-COMPUTING: Responses = {
-    **JOB,
-    304: {"description": "The client has this document already."},
-}
+COMPUTING: Responses = {**JOB, 304: {"description": "The client has this document already."}}
 
 
 def answers(question: type[Any], *problems: int, more: Responses | None = None) -> dict[str, Any]:

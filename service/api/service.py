@@ -88,7 +88,9 @@ class Service:
             del left[place]
             give(place, answer)
 
-        self.searchers.answer_each(asked, models, answered)
+        # who writes waits until nobody reads
+        if not self.writes.pending:
+            self.searchers.answer_each(asked, models, answered)
         if left:
             places, rest = list(left), list(left.values())
             answer_each(self.readers, asked, rest, lambda n, answer: give(places[n], answer))
@@ -105,6 +107,13 @@ class Service:
         """The families as they are shown now."""
         with self.readers.catalog() as catalog:
             return names_of(catalog)
+
+    def names_at_hand(self) -> Names:
+        """The same; none where the catalog cannot be read, of which an error may be to be shown."""
+        try:
+            return self.names()
+        except DeltadexError:
+            return Names((), self.readers.path)
 
     def close(self) -> None:
         for part in self._parts:

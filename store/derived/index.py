@@ -108,10 +108,7 @@ def make_index(dim: int, keys: Int64[np.ndarray, " models"], fetch: Fetch) -> fa
 
 
 def _drawn(
-    keys: Int64[np.ndarray, " models"],
-    n: int,
-    rng: np.random.Generator,
-    fetch: VectorsOf,
+    keys: Int64[np.ndarray, " models"], n: int, rng: np.random.Generator, fetch: VectorsOf
 ) -> Iterator[Float32[np.ndarray, "some dim"]]:
     """Vectors of random models, some at a time."""
     drawn = np.sort(rng.choice(keys, min(n, len(keys)), replace=False))
@@ -120,10 +117,7 @@ def _drawn(
 
 
 def _centres(
-    keys: Int64[np.ndarray, " models"],
-    n_lists: int,
-    rng: np.random.Generator,
-    fetch: VectorsOf,
+    keys: Int64[np.ndarray, " models"], n_lists: int, rng: np.random.Generator, fetch: VectorsOf
 ) -> Float32[np.ndarray, "lists dim"]:
     """Unit centres of lists: spherical k-means over mini-batches (Dhillon, Modha 2001; Sculley
     2010), whose older points fade. A list without points begins again at one of the last."""

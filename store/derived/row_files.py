@@ -734,9 +734,7 @@ class TraitFile:
         self._rows: Rows | None = None
 
     def read(
-        self,
-        keys: Int64[np.ndarray, " keys"],
-        checksums: UInt64[np.ndarray, " keys"] | None = None,
+        self, keys: Int64[np.ndarray, " keys"], checksums: UInt64[np.ndarray, " keys"] | None = None
     ) -> tuple[Bool[np.ndarray, " keys"], Float64[np.ndarray, "found numbers"]]:
         """Which of some models, with sketches of these checksums, have a row, and these rows; None
         where these rows were found before."""

@@ -352,11 +352,7 @@ def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
     delete_models(session, [old])
 
 
-def _insert(
-    session: Session,
-    outcomes: Sequence[tuple[int, Outcome]],
-    at: str | None,
-) -> None:
+def _insert(session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None) -> None:
     """Write models, each under its key, to all tables."""
     indexed = [(key, outcome) for key, outcome in outcomes if isinstance(outcome, Indexed)]
     insert_models(session, outcomes, at)

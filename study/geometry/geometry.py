@@ -329,10 +329,7 @@ def _differences(document: Document, everything: bool) -> Iterator[Section]:
 
 
 def _difference(
-    document: Document,
-    title: str,
-    measures: Sequence[Document],
-    everything: bool,
+    document: Document, title: str, measures: Sequence[Document], everything: bool
 ) -> Section:
     rows = []
     for measure in measures:

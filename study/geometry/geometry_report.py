@@ -78,10 +78,7 @@ class ReferenceDivergences:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
         means = self._by_mean(name, reference, layer, scale)
-        return (
-            softmax_divergence(means, scale=scale),
-            self._gauss(name, reference, layer),
-        )
+        return (softmax_divergence(means, scale=scale), self._gauss(name, reference, layer))
 
     def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
         """Between mean vectors, over all parallel texts with tokens on both sides."""

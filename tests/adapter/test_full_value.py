@@ -18,10 +18,7 @@ LORA = {"h.0.q.lora_A.weight": torch.ones(1, 4), "h.0.q.lora_B.weight": torch.on
 
 @pytest.mark.parametrize(
     ("kind", "target", "saved"),
-    [
-        ("bert", "query", "intermediate.dense"),
-        ("gpt2", "c_attn", "attn.c_proj"),
-    ],
+    [("bert", "query", "intermediate.dense"), ("gpt2", "c_attn", "attn.c_proj")],
 )
 def test_saved_modules_equal_the_merged_weights(kind, target, saved, tmp_path):
     task = "SEQ_CLS" if kind == "bert" else None
@@ -55,10 +52,7 @@ def test_every_spelling_of_a_saved_module_is_the_same_module(name):
 
 @pytest.mark.parametrize(
     ("leftover", "dtype"),
-    [
-        ("h.0.q.base_layer.weight", torch.float32),
-        ("h.0.k.weight", torch.uint8),
-    ],
+    [("h.0.q.base_layer.weight", torch.float32), ("h.0.k.weight", torch.uint8)],
 )
 def test_a_frozen_or_a_quantised_copy_beside_lora_is_set_aside(leftover, dtype):
     tensors = {**LORA, leftover: torch.ones(4, 4, dtype=dtype)}

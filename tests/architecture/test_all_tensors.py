@@ -6,12 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import CONFIGS, saved
 
-from deltadex.indexer.architecture import (
-    in_slots_of,
-    place,
-    place_modules,
-    require_within_base,
-)
+from deltadex.indexer.architecture import in_slots_of, place, place_modules, require_within_base
 
 VARIANTS = sorted(CONFIGS)
 UNKNOWN = st.lists(st.from_regex(r"z[a-z]{0,6}[0-9]?", fullmatch=True), min_size=1, max_size=3).map(

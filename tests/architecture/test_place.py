@@ -149,8 +149,7 @@ VARIANTS = (
 WRAPPERS = ("module", "_orig_mod", "base_model", "model", "transformer", "0", "auto_model")
 PATH_PARTS = {word for path in table().layers for word in path.split(".")}
 parts_of_names = st.one_of(
-    st.sampled_from(WRAPPERS),
-    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+    st.sampled_from(WRAPPERS), st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 )
 wrapped = st.lists(parts_of_names, max_size=4).map(lambda parts: "".join(f"{p}." for p in parts))
 heads = st.dictionaries(

@@ -9,12 +9,7 @@ from factories import finetune, make_bert, make_checkpoint
 from safetensors.torch import save_file
 
 import deltadex as dx
-from deltadex.indexer.checkpoint import (
-    RowBlock,
-    dequantised,
-    open_local,
-    quantization,
-)
+from deltadex.indexer.checkpoint import RowBlock, dequantised, open_local, quantization
 
 Q = "encoder.layer.0.attention.self.query"
 

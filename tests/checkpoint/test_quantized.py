@@ -29,10 +29,7 @@ STORED = {
         f"{Q}.weight_packed": ("I32", (64, 8)),
         f"{Q}.weight_scale": ("BF16", (64, 1)),
     },
-    "FP8": {
-        f"{Q}.weight": ("F8_E4M3", (64, 64)),
-        f"{Q}.weight_scale_inv": ("F32", (1, 1)),
-    },
+    "FP8": {f"{Q}.weight": ("F8_E4M3", (64, 64)), f"{Q}.weight_scale_inv": ("F32", (1, 1))},
     "MXFP4": {
         "model.layers.0.mlp.experts.down_proj_blocks": ("U8", (4, 64, 2, 16)),
         "model.layers.0.mlp.experts.down_proj_scales": ("U8", (4, 64, 2)),

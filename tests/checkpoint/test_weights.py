@@ -8,10 +8,7 @@ import torch
 from factories import make_checkpoint, write_weights
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import (
-    open_adapter_weights,
-    open_local,
-)
+from deltadex.indexer.checkpoint import open_adapter_weights, open_local
 
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}

@@ -9,12 +9,7 @@ from factories import make_family
 from deltadex.cli import main
 from deltadex.indexer.hub.session import refusal
 
-COMMANDS = [
-    ("find-similar", "m"),
-    ("rm", "m"),
-    ("map", "-o", "OUT"),
-    ("components", "m"),
-]
+COMMANDS = [("find-similar", "m"), ("rm", "m"), ("map", "-o", "OUT"), ("components", "m")]
 
 
 @pytest.fixture

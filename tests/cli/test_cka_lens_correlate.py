@@ -116,10 +116,7 @@ def test_correlate_over_groups_takes_one_models_newest_study(studied, tmp_path):
     ],
 )
 def test_a_wrong_question_is_one_line(studied, tmp_path, arguments, code, line):
-    places = {
-        "T": studied / "texts.txt",
-        "S": scores(tmp_path, "s.csv", [("a-0", 1), ("b-0", 2)]),
-    }
+    places = {"T": studied / "texts.txt", "S": scores(tmp_path, "s.csv", [("a-0", 1), ("b-0", 2)])}
 
     result = run(studied, *(places.get(part, part) for part in arguments))
 

@@ -91,10 +91,7 @@ def test_clear_takes_the_dataset_away_and_nothing_else(labelled):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (("a-0", "x", "--clear"), "or --clear"),
-        (("a-0", " "), "--clear takes"),
-    ],
+    [(("a-0", "x", "--clear"), "or --clear"), (("a-0", " "), "--clear takes")],
 )
 def test_a_label_that_says_nothing_is_a_usage_error(labelled, arguments, message):
     result = run(labelled, "label", *arguments)

@@ -87,7 +87,7 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
     assert similar.structured_content["neighbours"][0]["model"] == neighbour["model"]
     assert similar.structured_content == json.loads(text(similar))
     assert [q["query"]["model"] for q in several.structured_content["queries"]] == [
-        *("imdb-0", "sst2-0"),
+        *("imdb-0", "sst2-0")
     ]
     assert len(trained_on.structured_content["neighbours"]) == 2
     assert traced.structured_content["verdict"] == "fine-tune"

@@ -110,8 +110,5 @@ def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family
     [("seen.csv", "same file"), ("few.csv", "at least 32"), ("none.csv", "no such file")],
 )
 def test_a_control_that_cannot_serve_is_refused(family, control, line):
-    with (
-        dx.open(family / "family.duckdb") as db,
-        pytest.raises(RequestError, match=line),
-    ):
+    with dx.open(family / "family.duckdb") as db, pytest.raises(RequestError, match=line):
         db.data.find_models(family / "seen.csv", control=family / control)

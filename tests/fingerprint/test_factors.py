@@ -12,11 +12,7 @@ from deltadex.indexer.delta import (
     frobenius,
     largest_noise_sigma,
 )
-from deltadex.indexer.fingerprint import (
-    MeanFactorsPool,
-    family_layout,
-    mean_factors_recipe,
-)
+from deltadex.indexer.fingerprint import MeanFactorsPool, family_layout, mean_factors_recipe
 from deltadex.records import Slot
 
 

@@ -4,15 +4,7 @@ import json
 import sys
 
 import pytest
-from bounds import (
-    amounts,
-    code_of,
-    few,
-    json_values,
-    result_or_refusal,
-    within,
-    write,
-)
+from bounds import amounts, code_of, few, json_values, result_or_refusal, within, write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,12 +28,7 @@ def use(config):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b'{"a": ' + b"9" * 100_000 + b"}",
-        b" " * (17 << 20),
-    ],
+    [b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 100_000 + b"}", b" " * (17 << 20)],
     ids=lambda content: repr(content[:12]),
 )
 def test_a_vast_config_is_a_bad_config_at_once(tmp_path, content):

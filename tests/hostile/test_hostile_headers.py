@@ -6,14 +6,7 @@ import sys
 
 import pytest
 import torch
-from bounds import (
-    code_of,
-    damaged,
-    few,
-    result_or_refusal,
-    within,
-    write,
-)
+from bounds import code_of, damaged, few, result_or_refusal, within, write
 from hypothesis import given
 from safetensors.torch import save
 

@@ -4,11 +4,7 @@ import pytest
 from hub_standin import Fault
 
 import deltadex as dx
-from deltadex.indexer.family import (
-    find_member,
-    member_of,
-    with_card_label,
-)
+from deltadex.indexer.family import find_member, member_of, with_card_label
 from deltadex.indexer.hub import describe, run_session
 
 SENTENCE = (

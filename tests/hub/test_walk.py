@@ -285,10 +285,7 @@ def test_what_is_listed_without_a_token_is_not_taken_for_what_a_token_shows(hub,
 
 
 @settings(max_examples=8)
-@given(
-    parents=st.lists(st.integers(0, 9), min_size=1, max_size=12),
-    counted=st.booleans(),
-)
+@given(parents=st.lists(st.integers(0, 9), min_size=1, max_size=12), counted=st.booleans())
 def test_every_descendant_is_found_once_in_any_tree(parents, counted):
     """The walk against a tree that is walked in memory."""
     children = {}

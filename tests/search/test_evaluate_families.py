@@ -30,10 +30,7 @@ def test_the_numbers_of_a_small_family_worked_by_hand():
         "a": [{"dataset": "a", "n": 6}],
         "b": [{"dataset": None, "n": 1}, {"dataset": "a", "n": 1}],
     }
-    assert found["confusion"] == {
-        "datasets": ["a", "b"],
-        "counts": [[3, 0, 0], [1, 0, 1]],
-    }
+    assert found["confusion"] == {"datasets": ["a", "b"], "counts": [[3, 0, 0], [1, 0, 1]]}
 
 
 def test_the_confusion_of_nearest_neighbours_and_the_silhouette_are_those_of_scikit_learn():

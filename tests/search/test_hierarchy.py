@@ -25,9 +25,7 @@ def same_clusters(one, other):
 
 @settings(deadline=None)
 @given(
-    seed=st.integers(0, 10_000),
-    grid=st.sampled_from([1e-6, 0.25, 0.5]),
-    min_size=st.integers(2, 5),
+    seed=st.integers(0, 10_000), grid=st.sampled_from([1e-6, 0.25, 0.5]), min_size=st.integers(2, 5)
 )
 def test_with_equal_edges_clusters_are_those_of_the_definition(seed, grid, min_size):
     points = np.round(points_around(30, seed=seed, dim=2) / grid) * grid

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 
-from deltadex.errors import (
-    BadFilter,
-    EmptyCatalog,
-    RequestError,
-    UnknownModel,
-    UnknownRecipe,
-)
+from deltadex.errors import BadFilter, EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, explain_pair, find_similar, neighbours
 from deltadex.search.labelled import PooledMeans

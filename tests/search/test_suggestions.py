@@ -5,11 +5,7 @@ import pytest
 from families import make_labelled, scored, shuffled, unit_rows
 
 from deltadex.search.evidence import calibrate
-from deltadex.search.suggestions import (
-    hold_out,
-    pick_references,
-    suggest_datasets,
-)
+from deltadex.search.suggestions import hold_out, pick_references, suggest_datasets
 
 TARGET = 0.8
 

@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import RequestError
 from deltadex.search import compare_kept, find_data, find_trained_on, kept_data_sets
-from deltadex.search.trained_on import (
-    COEFFICIENTS,
-    DataCalibration,
-    with_labels,
-)
+from deltadex.search.trained_on import COEFFICIENTS, DataCalibration, with_labels
 from deltadex.store import Filters
 
 DIM, PLANTED = 4, ("m07", "m19")

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, make_catalog, make_indexed
 
-from deltadex.search import (
-    StoredQuery,
-    find_similar,
-    prepare_search,
-)
+from deltadex.search import StoredQuery, find_similar, prepare_search
 from deltadex.search.labelled import PooledMeans
 from deltadex.store.session import Session
 

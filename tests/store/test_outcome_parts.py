@@ -13,12 +13,7 @@ from pyarrow import parquet
 
 from deltadex.errors import StoreDamaged, StoreError
 from deltadex.records import Recipe
-from deltadex.store import (
-    Part,
-    PartFolder,
-    commit_part,
-    merge_catalogs,
-)
+from deltadex.store import Part, PartFolder, commit_part, merge_catalogs
 from deltadex.store.exchange import listed_file, manifest_bytes
 
 EARLY, LATE = "2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"

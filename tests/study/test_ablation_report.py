@@ -8,11 +8,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from deltadex.study.ablation import ablation_report
-from deltadex.study.ablation.subsets import (
-    SubsetPredictions,
-    agreement_matrix,
-    split_by_text,
-)
+from deltadex.study.ablation.subsets import SubsetPredictions, agreement_matrix, split_by_text
 
 
 def make_predictions(predicted, targets, text=None):

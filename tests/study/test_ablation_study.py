@@ -10,11 +10,7 @@ from tiny_language_model import TEXTS, masked_bert, masked_network
 from tiny_networks import speaking
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation import (
-    AblationStudyReport,
-    ablation_study,
-    annotated_words,
-)
+from deltadex.study.ablation import AblationStudyReport, ablation_study, annotated_words
 from deltadex.study.ablation.ablation import Ablation
 from deltadex.study.ablation.annotated_words import (
     pseudo_words,

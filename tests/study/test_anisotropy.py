@@ -7,11 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.study.geometry import moments
-from deltadex.study.geometry.moments import (
-    Moments,
-    RowSums,
-    anisotropy,
-)
+from deltadex.study.geometry.moments import Moments, RowSums, anisotropy
 
 
 def make_rows(n, dim, *, offset=0.0, decay=0.9, seed=0):

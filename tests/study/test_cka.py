@@ -6,12 +6,7 @@ from tiny_networks import edited, make_texts, scale, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.cka import cka_study
-from deltadex.study.cka.cka_report import (
-    LONGEST_SIDE,
-    PairedStates,
-    align,
-    sample_pairs,
-)
+from deltadex.study.cka.cka_report import LONGEST_SIDE, PairedStates, align, sample_pairs
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 

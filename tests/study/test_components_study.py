@@ -20,11 +20,7 @@ from tiny_networks import (
 
 from deltadex.errors import StudyError
 from deltadex.study.components import components_study
-from deltadex.study.components.decomposition import (
-    branch_constants,
-    decompose,
-    importance,
-)
+from deltadex.study.components.decomposition import branch_constants, decompose, importance
 from deltadex.study.network.hidden_states import encoded
 
 TEXTS = make_texts(4, 11, 7, 9, 5)

@@ -17,11 +17,7 @@ from tiny_networks import (
 from torch import nn
 
 from deltadex.errors import StudyError
-from deltadex.study.components.decomposition import (
-    branch_constants,
-    decompose,
-    term_shifts,
-)
+from deltadex.study.components.decomposition import branch_constants, decompose, term_shifts
 from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.network.hidden_states import encoded
 

@@ -8,11 +8,7 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers.layer_classifier import (
-    contributions,
-    dims_holding,
-    fit_classifier,
-)
+from deltadex.study.layers.layer_classifier import contributions, dims_holding, fit_classifier
 from deltadex.study.layers.layer_controls import (
     mask_sizes,
     masked,

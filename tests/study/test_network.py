@@ -172,10 +172,7 @@ def test_other_shapes_and_an_architecture_that_transformers_does_not_know_are_re
         refused_in_one_line(bert_folder, line)
 
 
-@pytest.mark.parametrize(
-    ("load", "kind"),
-    [(load_network, "resnet"), (load_causal, "xlnet")],
-)
+@pytest.mark.parametrize(("load", "kind"), [(load_network, "resnet"), (load_causal, "xlnet")])
 @pytest.mark.parametrize("is_adapter", [False, True])
 def test_an_architecture_that_is_not_in_the_table_is_refused_before_any_weight_is_sought(
     tmp_path, load, kind, is_adapter

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sketched import (
-    VectorMatrix,
-    make_numbers,
-    make_vectors,
-    score,
-    score_vectors,
-    sketch_matrix,
-)
+from sketched import VectorMatrix, make_numbers, make_vectors, score, score_vectors, sketch_matrix
 
 from deltadex.search import labelled
 from deltadex.search.family_scores import bounded

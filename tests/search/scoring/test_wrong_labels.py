@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from sketched import VECTORS, VectorMatrix, make_scores
 
-from deltadex.search.evidence import (
-    CLEAR_RATIO,
-    Calibration,
-    calibrate,
-    name_suspects,
-    other_runs,
-)
+from deltadex.search.evidence import CLEAR_RATIO, Calibration, calibrate, name_suspects, other_runs
 
 NOTHING = "no model stands out"
 

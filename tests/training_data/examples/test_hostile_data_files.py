@@ -61,11 +61,7 @@ def test_columns_that_are_not_needed_are_not_decoded(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("part", "column", "kind"),
-    [
-        ("label", "far", "date32"),
-        ("text", "time", "time64"),
-        ("completion", "bytes", "binary"),
-    ],
+    [("label", "far", "date32"), ("text", "time", "time64"), ("completion", "bytes", "binary")],
 )
 def test_a_chosen_column_of_another_type_is_refused_by_its_type(tmp_path, part, column, kind):
     path = save(tmp_path / "a.arrow", **{column: ODD[column]}, text=TEXTS)

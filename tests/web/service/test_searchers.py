@@ -109,3 +109,17 @@ def test_one_is_started_where_more_wait_than_are_answered_together(shared_db, mo
         monkeypatch.setattr(type(service.searches), "pending", MOST_TOGETHER + 1)
         assert similar(client, model).status_code == 200
         assert wanted
+
+
+def test_while_the_catalog_is_not_there_searches_are_problems_and_go_on_once_it_is_back(db):
+    with served(db, answers_defects=True) as client:
+        model, away = models_of(client)[0], db.with_name("away.duckdb")
+        db.rename(away)
+        db.with_name("c.duckdb.wanted").touch()
+        wait_until(lambda: similar(client, model).status_code != 200)
+        problem = similar(client, model)
+        assert problem.status_code == 503
+        assert problem.headers["content-type"] == "application/problem+json"
+        assert str(db.parent) not in problem.text
+        away.rename(db)
+        assert similar(client, model).status_code == 200
