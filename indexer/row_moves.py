@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -216,7 +217,7 @@ def _along_and_aside(blocks: RowPairs) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _slack(decay: float) -> float:
-    return SLACK + SLACK_OF_DECAY * decay
+    return SLACK + SLACK_OF_DECAY * abs(decay)
 
 
 def _bounds_of_rounded(blocks: RowPairs, stored: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -289,22 +290,25 @@ def _pushed(
     its token is likely, so that a short one may be rounding alone.
     """
     decay, push = _decay_and_push(blocks, there, decay)
-    cosines, lengths, beyond = [], [], []
+    cosines, lengths = [], []
     for base, rows in blocks:
         moves = rows.float() - base.float() * (1 - decay)
-        lengths.append(moves.norm(dim=1).numpy())
-        cosines.append((moves @ push).numpy() / lengths[-1])
-        beyond.append(_moved(base, rows, decay, stored) * base.float().norm(dim=1).numpy())
-    cosine, length = np.nan_to_num(np.concatenate(cosines)), np.concatenate(lengths)
+        lengths.append(moves.norm(dim=1))
+        cosines.append((moves @ push / lengths[-1]).nan_to_num())
+    cosine, length = torch.cat(cosines).numpy(), torch.cat(lengths).numpy()
     dense = _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
     if np.quantile(cosine[there], 0.75) < PUSHED:
         return dense
-    short, usual = np.quantile(length[there & (cosine > PUSHED)], (0.25, 0.75))
+    short, usual = np.quantile(length[there & (cosine >= PUSHED)], (0.25, 0.75))
     share = length / np.quantile(length[there], 0.75)
     apart = 2 - cosine - share
     is_told = share < SHORT
     if short < EQUALLY_FAR * usual:
-        is_told = np.concatenate(beyond) > BEYOND_ROUNDING * length
+        beyond, whole = (
+            _over(blocks, partial(_moved, decay=decay, stored=dtype), ~there)
+            for dtype in (stored, torch.float32)
+        )
+        is_told = beyond > BEYOND_ROUNDING * whole
     sure = np.flatnonzero(there & (apart > SURE) & is_told)
     return _moves("tied", decay, sure, apart[sure]) if len(sure) >= FEWEST_SURE else dense
 
