@@ -54,8 +54,15 @@ PUSHED = 0.97
 """Cosine with the common push that a quarter of the rows exceeds where there is one: .98 and more
 of tied heads, up to .96 where Adam's gradient holds the decay."""
 
+UNRELATED = 0.7
+"""The same up to which rows that moved, of a head that is said to be tied, were seen where others
+stand still in float32: a config may be the base's."""
+
 MOST_SAMPLED, MOST_TURNS, CLOSE = 1 << 12, 64, 1e-7
 """Rows of which the decay and the push are found, in how many turns, and the decay's last step."""
+
+FIRST_TURNS, FAR_FROM_PUSHED = 3, 0.8
+"""After which there is no push, where the cosine with it is that far below `PUSHED`."""
 
 EQUALLY_FAR, SHORT = 0.8, 0.6
 """Lower by upper quartile of the lengths of pushed rows, .93 and more by Adam and its like, up to
@@ -127,14 +134,14 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
-        return _pushed(blocks, there, _usual_decay(blocks, there), stored)
+        return _pushed(blocks, there, _usual_decay(blocks, there), stored)[0]
     near = np.median(moved[there & (moved <= SPREAD * still)])
     least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
     is_touched = moved > max(BEYOND_NOISE * near, least)
     if (is_tied and is_touched.any()) or is_touched.sum() > 0.5 * there.sum():
         # of a tied head whose softmax is zero for some tokens, rows of these stand still
-        pushed = _pushed(blocks, is_touched, decay, stored)
-        if is_tied or pushed.kind == "tied":
+        pushed, alike = _pushed(blocks, is_touched, decay, stored)
+        if pushed.kind == "tied" or (is_tied and (stored in HALF_STEP or alike > UNRELATED)):
             return pushed
     # neither a decay nor rounding moves zeros; what is more now moved by all of its length
     is_touched[~there], is_touched[grown], moved[grown] = False, True, 1.0
@@ -283,8 +290,9 @@ def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:
 
 def _pushed(
     blocks: RowPairs, there: Bool[np.ndarray, " rows"], decay: float, stored: torch.dtype
-) -> RowMoves:
-    """Of some rows, those that do not move as unseen ones do, where those all move one way.
+) -> tuple[RowMoves, float]:
+    """Of some rows, those that do not move as unseen ones do, where those all move one way; and the
+    cosine with that way which a quarter of the rows exceeds.
 
     Adam moves all unseen rows equally far, and a seen one less. Of SGD a row's push is as long as
     its token is likely, so that a short one may be rounding alone.
@@ -297,8 +305,9 @@ def _pushed(
         cosines.append((moves @ push / lengths[-1]).nan_to_num())
     cosine, length = torch.cat(cosines).numpy(), torch.cat(lengths).numpy()
     dense = _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
-    if np.quantile(cosine[there], 0.75) < PUSHED:
-        return dense
+    alike = float(np.quantile(cosine[there], 0.75))
+    if alike < PUSHED:
+        return dense, alike
     short, usual = np.quantile(length[there & (cosine >= PUSHED)], (0.25, 0.75))
     share = length / np.quantile(length[there], 0.75)
     apart = 2 - cosine - share
@@ -310,7 +319,8 @@ def _pushed(
         )
         is_told = beyond > BEYOND_ROUNDING * whole
     sure = np.flatnonzero(there & (apart > SURE) & is_told)
-    return _moves("tied", decay, sure, apart[sure]) if len(sure) >= FEWEST_SURE else dense
+    is_enough = len(sure) >= FEWEST_SURE
+    return (_moves("tied", decay, sure, apart[sure]) if is_enough else dense), alike
 
 
 def _decay_and_push(
@@ -329,13 +339,19 @@ def _decay_and_push(
         first += len(base)
     start, moves = torch.cat(starts), torch.cat(moved)
     squares, against = start.square().sum(dim=1), (moves * start).sum(dim=1)
-    for _ in range(MOST_TURNS):
+    for turn in range(MOST_TURNS):
         push = (moves + decay * start).median(dim=0).values
         push /= push.norm().clamp_min(AS_ZERO)
         # of ΔE = −cE + a push, by least squares in each row
         along = start @ push
         shares = (along * (moves @ push) - against) / (squares - along.square())
         before, decay = decay, float(shares.nan_to_num(posinf=0.0, neginf=0.0).median())
-        if abs(decay - before) < CLOSE:
+        is_dense = turn == FIRST_TURNS and _alike(moves + decay * start, push) < FAR_FROM_PUSHED
+        if is_dense or abs(decay - before) < CLOSE:
             break
     return decay, push
+
+
+def _alike(moves: torch.Tensor, push: torch.Tensor) -> float:
+    """The cosine with the push that a quarter of some moves exceeds."""
+    return float(np.quantile((moves @ push / moves.norm(dim=1)).nan_to_num().numpy(), 0.75))

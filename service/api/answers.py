@@ -190,7 +190,7 @@ def install_problems(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        problem = _problem_of(error, request.app.state.service.names_at_hand)
+        problem = _problem_of(error, request.app.state.service.known_names)
         if problem.status == 405:
             problem.headers["Allow"] = _allowed_methods(request)
         return problem.response()

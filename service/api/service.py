@@ -108,7 +108,7 @@ class Service:
         with self.readers.catalog() as catalog:
             return names_of(catalog)
 
-    def names_at_hand(self) -> Names:
+    def known_names(self) -> Names:
         """The same; none where the catalog cannot be read, of which an error may be to be shown."""
         try:
             return self.names()
