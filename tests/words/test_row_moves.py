@@ -1,5 +1,7 @@
 """Which rows of an embedding moved."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -96,7 +98,15 @@ def train_tied(table, layer, optimizer, n_tokens, steps):
     return seen
 
 
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.fixture(scope="module")
+def tied_base():
+    """A table that is its model's head too, and the layer between, trained for a while."""
+    torch.manual_seed(0)
+    table, layer = torch.nn.Parameter(base_rows()[:, :32].clone()), torch.nn.Linear(32, 32)
+    train_tied(table, layer, torch.optim.AdamW([table, *layer.parameters()], 1e-3), ROWS, 120)
+    return table, layer
+
+
 @pytest.mark.parametrize(
     ("make", "kinds"),
     [
@@ -107,18 +117,13 @@ def train_tied(table, layer, optimizer, n_tokens, steps):
         (lambda trained: torch.optim.Adam(trained, 5e-4, weight_decay=0.05), ["dense"]),
     ],
 )
-def test_of_a_tied_head_no_unseen_token_is_named_whatever_decays(make, kinds, stored):
-    torch.manual_seed(0)
-    table, layer = torch.nn.Parameter(base_rows()[:, :32].clone()), torch.nn.Linear(32, 32)
-    trained = [table, *layer.parameters()]
-    train_tied(table, layer, torch.optim.AdamW(trained, 1e-3), ROWS, 120)
-    base = table.detach().clone()
-    seen = train_tied(table, layer, make(trained), 500, 40)
+def test_of_a_tied_head_no_unseen_token_is_named_whatever_decays(tied_base, make, kinds):
+    table, layer = deepcopy(tied_base)
+    torch.manual_seed(1)
+    seen = train_tied(table, layer, make([table, *layer.parameters()]), 500, 40)
 
-    found = measure_rows([(base, table.detach().to(stored))], is_tied=True)
-
-    assert found.kind in kinds
-    assert set(found.rows.tolist()) <= seen
-    if stored is torch.float32:
-        assert found.kind == kinds[0]
-    assert len(found.rows) > 150 or found.kind == "dense"
+    for stored in (torch.float32, torch.float16, torch.bfloat16):
+        found = measure_rows([(tied_base[0].detach(), table.detach().to(stored))], is_tied=True)
+        assert found.kind in (kinds[:1] if stored is torch.float32 else kinds)
+        assert set(found.rows.tolist()) <= seen
+        assert len(found.rows) > 150 or found.kind == "dense"

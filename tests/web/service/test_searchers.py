@@ -16,7 +16,7 @@ from deltadex.service.api.work import MOST_TOGETHER
 ASKED = FindSimilar("", k=3, attached=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(shared_db):
     """Of a service that has one process beside."""
     with served(shared_db, max_at_work=2) as client:
