@@ -55,14 +55,14 @@ PUSHED = 0.97
 of tied heads, up to .96 where Adam's gradient holds the decay."""
 
 UNRELATED = 0.7
-"""The same up to which rows that moved, of a head that is said to be tied, were seen where others
-stand still in float32: a config may be the base's."""
+"""That cosine up to which rows that moved, of a head that is said to be tied, were seen where
+others stand still in float32: a config may be the base's."""
 
 MOST_SAMPLED, MOST_TURNS, CLOSE = 1 << 12, 64, 1e-7
 """Rows of which the decay and the push are found, in how many turns, and the decay's last step."""
 
 FIRST_TURNS, FAR_FROM_PUSHED = 3, 0.8
-"""After which there is no push, where the cosine with it is that far below `PUSHED`."""
+"""Turns after which there is no push, where a quarter of the rows exceeds no larger cosine."""
 
 EQUALLY_FAR, SHORT = 0.8, 0.6
 """Lower by upper quartile of the lengths of pushed rows, .93 and more by Adam and its like, up to
@@ -75,7 +75,7 @@ BEYOND_ROUNDING = 0.5
 """Of a seen row's move, the share that the rounding of its type does not explain."""
 
 SURE = 1.2
-"""`Push.apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
+"""`apart` from which a token was seen: 99.9 % of 14 models' tokens above it were."""
 
 QUARTERS = 4
 LEAST_OCTAVE = -30
@@ -331,7 +331,7 @@ def _decay_and_push(
     Both are found in turn from a first c: a push along E looks like decay, and what is left of a
     decay like a direction of its own.
     """
-    step, starts, moved, first = -(-len(there) // MOST_SAMPLED), [], [], 0
+    step, starts, moved, first = -(-int(there.sum()) // MOST_SAMPLED), [], [], 0
     for base, rows in blocks:
         some = np.flatnonzero(there[first : first + len(base)])[::step]
         starts.append(base[some].float())

@@ -76,11 +76,8 @@ class Searchers(Shared[None]):
         except IndexError:
             return
         try:
-            state = self._readers.state()
-            worker.run(
-                _answer_each, state, asked, models,
-                seconds=self._seconds, progress=lambda given: give(*given),
-            )  # fmt: skip
+            answer = partial(worker.run, _answer_each, self._readers.state(), asked, models)
+            answer(seconds=self._seconds, progress=lambda given: give(*given))
         except WorkerError as err:
             self._failed(worker, err)
             return
