@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import Float64, Int64
 
-Terms = Float64[np.ndarray, "#models #others"]
+Terms = Float64[np.ndarray, "blocks #models #others"]
 
 RIDGE = 0.5
 """c, in squared lengths of a model: what 0.1 to 1 give differs by less than draws of a family."""
@@ -30,7 +30,7 @@ LEAST_VARIANCE = 0.02
 """Of a model given the cohort, in squared lengths: several copies of it may be in there."""
 
 PAIRS_AT_ONCE = 2**16
-"""Of one block: what they are computed from stays in the processor's cache."""
+"""Over all blocks: what they are computed from stays in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,26 +54,22 @@ class Seen:
     def share(self) -> Float64[np.ndarray, " models"]:
         return self.numbers[:, 1]
 
-    def block(self, block: int) -> OfBlock:
-        variance, explained = self.numbers[:, 2 + 2 * block : 4 + 2 * block].T
-        return OfBlock(self.cosines[block], variance, explained, self.place, self.share)
+    @property
+    def variance(self) -> Float64[np.ndarray, "blocks models"]:
+        return self.numbers[:, 2 : 2 + 2 * self._n_blocks : 2].T
+
+    @property
+    def explained(self) -> Float64[np.ndarray, "blocks models"]:
+        return self.numbers[:, 3 : 3 + 2 * self._n_blocks : 2].T
 
     @property
     def cosines(self) -> Float64[np.ndarray, "blocks models cohort"]:
-        n_blocks = (self.numbers.shape[1] - 2) // (self.n_cohort + 2)
-        flat = self.numbers[:, 2 + 2 * n_blocks :]
-        return flat.reshape(len(flat), n_blocks, self.n_cohort).transpose(1, 0, 2)
+        flat = self.numbers[:, 2 + 2 * self._n_blocks :]
+        return flat.reshape(len(flat), self._n_blocks, self.n_cohort).transpose(1, 0, 2)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OfBlock:
-    """What `Seen` holds of one block."""
-
-    known: Float64[np.ndarray, "models cohort"]
-    variance: Float64[np.ndarray, " models"]
-    explained: Float64[np.ndarray, " models"]
-    place: Int64[np.ndarray, " models"]
-    share: Float64[np.ndarray, " models"]
+    @property
+    def _n_blocks(self) -> int:
+        return (self.numbers.shape[1] - 2) // (self.n_cohort + 2)
 
 
 class Whitening:
@@ -81,8 +77,8 @@ class Whitening:
 
     def __init__(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         ridge = RIDGE * np.eye(cosines.shape[1])
-        inverses = [np.linalg.inv((block + block.T) / 2 + ridge) for block in cosines]
-        self._inverses = [(inverse + inverse.T) / 2 for inverse in inverses]
+        inverses = np.linalg.inv((cosines + cosines.transpose(0, 2, 1)) / 2 + ridge)
+        self._inverses = (inverses + inverses.transpose(0, 2, 1)) / 2
 
     def see(
         self,
@@ -116,35 +112,34 @@ class Whitening:
         if cosines.shape[1] > cosines.shape[2]:
             return self(cosines.transpose(0, 2, 1), right, left).transpose(0, 2, 1)
         whitened = np.empty(cosines.shape)
-        step = max(1, PAIRS_AT_ONCE // max(1, cosines.shape[2]))
+        step = max(1, PAIRS_AT_ONCE // max(1, cosines.shape[0] * cosines.shape[2]))
         for start in range(0, cosines.shape[1], step):
-            rows = slice(start, start + step)
-            some = left.take(np.arange(cosines.shape[1])[rows])
-            for block, inverse in enumerate(self._inverses):
-                sides = some.block(block), right.block(block)
-                whitened[block, rows] = _correlations(cosines[block, rows], *sides, inverse)
+            rows = np.arange(start, min(start + step, cosines.shape[1]))
+            some = left.take(rows)
+            whitened[:, rows] = _correlations(cosines[:, rows], some, right, self._inverses)
         return whitened
 
 
 def _correlations(
-    cosines: Float64[np.ndarray, "models others"],
-    left: OfBlock,
-    right: OfBlock,
-    inverse: Float64[np.ndarray, "cohort cohort"],
-) -> Float64[np.ndarray, "models others"]:
+    cosines: Float64[np.ndarray, "blocks models others"],
+    left: Seen,
+    right: Seen,
+    inverses: Float64[np.ndarray, "blocks cohort cohort"],
+) -> Float64[np.ndarray, "blocks models others"]:
     """Covariances given the cohort without E, over the roots of both variances.
 
     With E the places left out and M the inverse, leaving them out adds u_Eᵀ (M_EE)⁻¹ v_E to
     k(x, y | X), u = M k(X, x), v = M k(X, y); a place that is left out in part, by a share s, has
     M_ii / s on the diagonal of M_EE.
     """
-    diagonal = np.diag(inverse)
-    one, other = diagonal[left.place][:, None], diagonal[right.place][None, :]
-    is_same = left.place[:, None] == right.place[None, :]
+    place, others_place = left.place, right.place
+    diagonal = np.diagonal(inverses, axis1=1, axis2=2)
+    one, other = diagonal[:, place, None], diagonal[:, None, others_place]
+    is_same = place[:, None] == others_place
     # one place that both leave out counts once, on the side with the larger share
     first = np.where(is_same, np.maximum(left.share[:, None], right.share), left.share[:, None])
-    second = np.where(is_same, 0.0, right.share[None, :])
-    between = np.where(is_same, 0.0, inverse[np.ix_(left.place, right.place)])
+    second = np.where(is_same, 0.0, right.share)
+    between = np.where(is_same, 0.0, inverses[:, place[:, None], others_place])
     determinant = one * other - first * second * np.square(between)
     weights = (
         first * other / determinant,
@@ -152,10 +147,9 @@ def _correlations(
         first * second * between / determinant,
     )
     # of x and y, what each of the two places explains
-    of_left = left.known @ inverse
-    x_own, x_other = left.explained[:, None], of_left[:, right.place]
-    y_own = inverse[left.place] @ right.known.T
-    y_other = right.explained[None, :]
+    of_left, others_known = left.cosines @ inverses, right.cosines.transpose(0, 2, 1)
+    x_own, x_other = left.explained[:, :, None], of_left[:, :, others_place]
+    y_own, y_other = inverses[:, place] @ others_known, right.explained[:, None, :]
 
     def added(own: Terms, others: Terms, own_too: Terms, others_too: Terms) -> Terms:
         crossed = own * others_too + others * own_too
@@ -163,10 +157,10 @@ def _correlations(
             weights[0] * own * own_too + weights[1] * others * others_too - weights[2] * crossed
         )
 
-    covariances = cosines - of_left @ right.known.T + added(x_own, x_other, y_own, y_other)
+    covariances = cosines - of_left @ others_known + added(x_own, x_other, y_own, y_other)
     variances = (
-        left.variance[:, None] + added(x_own, x_other, x_own, x_other),
-        right.variance[None, :] + added(y_own, y_other, y_own, y_other),
+        left.variance[:, :, None] + added(x_own, x_other, x_own, x_other),
+        right.variance[:, None, :] + added(y_own, y_other, y_own, y_other),
     )
     lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE).prod(axis=0))
     return np.asarray(np.clip(covariances / lengths, -1.0, 1.0))

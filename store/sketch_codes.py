@@ -12,11 +12,12 @@ counts of equal bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Float, Float32, Float64, Shaped, UInt8
+from ..arrays import Float, Float32, Float64, Int64, Shaped, UInt8
 
 THRESHOLD = 0.9957
 """Standard deviations from which a number is ±3 and not ±1 (Max 1960, four uniform levels)."""
@@ -73,11 +74,8 @@ def squared_lengths(
     codes: UInt8[np.ndarray, "rows slots bytes"], dims: Mapping[str, int]
 ) -> Float64[np.ndarray, "rows slots blocks"]:
     """The sum of squares of each block's numbers: 9 where both bits are equal, else 1."""
-    words = _words(codes, dims)
-    squares = np.empty((*words.shape[:2], len(dims)))
-    for rows, block, most, high, low in _planes(words, dims):
-        squares[rows, :, block] = most - _taken(words[rows, :, high], words[rows, :, low], (8.0,))
-    return squares
+    words, planes = _words(codes, dims), _Planes.of(dims)
+    return planes.most - _taken(words, words.take(planes.other, axis=2), planes.crossed)
 
 
 def bit_products(
@@ -90,51 +88,71 @@ def bit_products(
     (2a + b)(2c + d) = 4ac + 2(ad + bc) + bd, and the sum of products of D signs is D less twice
     the number of those that differ.
     """
-    words, (own,) = _words(rows, dims), _words(one[None], dims)
-    products = np.empty((*words.shape[:2], len(dims)))
-    for some, block, most, high, low in _planes(words, dims):
-        both = words[some, :, high.start : low.stop]
-        crossed = np.concatenate([own[:, low], own[:, high]], axis=1)
-        taken = _taken(both, own[:, high.start : low.stop], (8.0, 2.0))
-        products[some, :, block] = most - taken - _taken(both, crossed, (4.0,))
-    return products
+    words, own, planes = _words(rows, dims), _words(one[None], dims), _Planes.of(dims)
+    straight = _taken(words, own, planes.straight)
+    return planes.most - straight - _taken(words, own.take(planes.other, axis=2), planes.crossed)
 
 
-Words = Shaped[np.ndarray, "rows slots words"]
+def _word_bytes(dims: Mapping[str, int]) -> int:
+    return 8 if all(dim % 64 == 0 for dim in dims.values()) else 1
 
 
-def _words(codes: UInt8[np.ndarray, "rows slots bytes"], dims: Mapping[str, int]) -> Words:
+def _words(
+    codes: UInt8[np.ndarray, "rows slots bytes"], dims: Mapping[str, int]
+) -> Shaped[np.ndarray, "rows slots words"]:
     """Codes as words, each of one plane of bits."""
-    size = 8 if all(dim % 64 == 0 for dim in dims.values()) else 1
     rows = codes if codes.strides[-1] == 1 else np.ascontiguousarray(codes)
-    return rows.view(f"u{size}")
+    return rows.view(f"u{_word_bytes(dims)}")
 
 
-def _planes(
-    words: Words, dims: Mapping[str, int]
-) -> Iterator[tuple[slice, int, float, slice, slice]]:
-    """Some rows; of each block the largest product of its numbers, and the words of both planes."""
-    for start in range(0, len(words), WORDS_AT_ONCE):
-        first = 0
-        for block, dim in enumerate(dims.values()):
-            middle = first + dim // 8 // words.itemsize
-            last = 2 * middle - first
-            rows = slice(start, start + WORDS_AT_ONCE)
-            yield rows, block, 9.0 * dim, slice(first, middle), slice(middle, last)
-            first = last
+class _Planes(NamedTuple):
+    """Of blocks: the largest product of two; where each word of one plane has that of the other;
+    and what a bit that differs takes from a product, from that of the same plane and from that of
+    the other. All small integers, so exact."""
+
+    most: Float64[np.ndarray, " blocks"]
+    other: Int64[np.ndarray, " words"]
+    straight: Float32[np.ndarray, "words blocks"]
+    crossed: Float32[np.ndarray, "words blocks"]
+
+    @classmethod
+    def of(cls, dims: Mapping[str, int]) -> _Planes:
+        lengths = np.array(list(dims.values()))
+        high_and_low = np.repeat(lengths // 8 // _word_bytes(dims), 2)
+        of_block = np.repeat(np.arange(len(lengths)).repeat(2), high_and_low)
+        is_high = np.repeat(np.resize([True, False], 2 * len(lengths)), high_and_low)
+        shift = high_and_low[::2][of_block]
+        other = np.arange(len(of_block)) + np.where(is_high, shift, -shift)
+        is_of = (of_block[:, None] == np.arange(len(lengths))).astype(np.float32)
+        straight = is_of * np.where(is_high, np.float32(8), np.float32(2))[:, None]
+        return cls(9.0 * lengths, other, straight, 4 * is_of)
 
 
 def _taken(
-    one: Words, other: Shaped[np.ndarray, "*rows slots words"], of_planes: Sequence[float]
-) -> Float32[np.ndarray, "rows slots"]:
-    """What bits that differ take from a product, by plane; exact, as all are small integers."""
-    counts = np.bitwise_count(one ^ other).astype(np.float32)
-    each = np.repeat(np.array(of_planes, np.float32), counts.shape[-1] // len(of_planes))
-    # several times as fast as a sum
-    return np.asarray(counts @ each)
+    left: Shaped[np.ndarray, "rows slots words"],
+    right: Shaped[np.ndarray, "others slots words"],
+    of_words: Float32[np.ndarray, "words blocks"],
+) -> Float32[np.ndarray, "rows slots blocks"]:
+    """What bits take that differ between every row and the same row of the right, or its one."""
+    n_rows, n_slots, n_words = left.shape
+    one, other = left.reshape(n_rows, -1), right.reshape(len(right), -1)
+    taken = np.empty((n_rows * n_slots, of_words.shape[1]), np.float32)
+    with np.errstate():  # gives the buffer's size back
+        # with room for more than one row, NumPy copies rows side by side before it works
+        np.setbufsize(max(16, n_slots * n_words // 16 * 16))
+        for start in range(0, n_rows, ROWS_AT_ONCE):
+            some = slice(start, start + ROWS_AT_ONCE)
+            counts = np.bitwise_count(one[some] ^ (other if len(other) == 1 else other[some]))
+            # several times as fast as a sum
+            np.matmul(
+                counts.astype(np.float32).reshape(-1, n_words),
+                of_words,
+                out=taken[start * n_slots : (start + ROWS_AT_ONCE) * n_slots],
+            )
+    return taken.reshape(n_rows, n_slots, -1)
 
 
-WORDS_AT_ONCE = 128
+ROWS_AT_ONCE = 64
 """Rows whose words are compared at a time: they stay in the processor's cache."""
 
 

@@ -4,6 +4,7 @@ from answering."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import sys
@@ -142,10 +143,16 @@ SWITCH_S = 0.0005
 short steps between which the interpreter is given away; at Python's own 5 ms half of their time
 goes into waiting to get it back."""
 
+OBJECTS_BETWEEN = 20_000
+"""New objects between two looks for garbage that refers to itself: those of all requests that wait
+are looked through each time."""
+
 
 def set_up_process() -> None:
-    """Have threads take turns quickly, and freed memory used again where the C library can."""
+    """Have threads take turns quickly, garbage looked for seldom, and freed memory used again where
+    the C library can."""
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(OBJECTS_BETWEEN)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, HEAP_BYTES // 2)

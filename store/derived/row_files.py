@@ -111,10 +111,13 @@ class Column:
             weakref.finalize(self, os.close, self._file).atexit = False
 
     def __getitem__(self, places: Int64[np.ndarray, " places"]) -> np.ndarray:
-        rows = np.zeros((len(places), *self.shape[1:]), self.dtype)
+        rows, n_read = np.empty((len(places), *self.shape[1:]), self.dtype), 0
         with contextlib.suppress(OSError):
             for row, place in zip(rows, places.tolist(), strict=True):
-                os.preadv(self._file, [row], place * row.nbytes)
+                if os.preadv(self._file, [row], place * row.nbytes) < row.nbytes:
+                    row[...] = 0
+                n_read += 1
+        rows[n_read:] = 0
         return rows
 
     def announce(self, places: Int64[np.ndarray, " places"]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ...errors import NOWHERE, REASONS, StoreError
 from ...records import Indexed, ModelRecord, Outcome, Refused, Slot
@@ -92,8 +92,7 @@ class ModelRow:
         return {name: values[name] for name in self.columns()}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLabel:
+class ModelLabel(NamedTuple):
     """What a model was trained on, by whom, in which run; None where that is unknown."""
 
     dataset: str | None
