@@ -434,7 +434,8 @@ def nearest(
         for place, part in enumerate(parts)
         for best, trusted in zip(part.best, part.trusted, strict=True)
     ]
-    found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
+    if len(parts) > 1:  # each is in order
+        found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
     z, cosines = np.array([best[3] for best in found]), np.array([best[2] for best in found])
     labels = [best[4] for best in found]
     judgements = [part.calibration.judge(z, labels, cosines, compared) for part in parts]

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -427,7 +427,7 @@ def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]
     """What is known of the training of a family's models; nothing of those that are not there."""
     if len(keys) <= HELD_WHOLE:  # without Arrow, whose import takes longer
         by_key, nothing = select_labels(session, keys.tolist()), ModelLabel(None, None, None)
-        listed = [astuple(by_key.get(key, nothing)) for key in keys.tolist()]
+        listed = [by_key.get(key, nothing) for key in keys.tolist()]
         return ModelLabels(*zip(*listed, strict=True)) if listed else ModelLabels((), (), (), ())
     table = session.arrow(
         f"SELECT key, dataset, author, run, {GUESSED} FROM models "
