@@ -69,7 +69,7 @@ class Seen:
 
     @property
     def _n_blocks(self) -> int:
-        return (self.numbers.shape[1] - 2) // (self.n_cohort + 2)
+        return int((self.numbers.shape[1] - 2) // (self.n_cohort + 2))
 
 
 class Whitening:

@@ -75,7 +75,8 @@ def squared_lengths(
 ) -> Float64[np.ndarray, "rows slots blocks"]:
     """The sum of squares of each block's numbers: 9 where both bits are equal, else 1."""
     words, planes = _words(codes, dims), _Planes.of(dims)
-    return planes.most - _taken(words, words.take(planes.other, axis=2), planes.crossed)
+    crossed = _taken(words, words.take(planes.other, axis=2), planes.crossed)
+    return np.asarray(planes.most - crossed)
 
 
 def bit_products(
@@ -90,7 +91,8 @@ def bit_products(
     """
     words, own, planes = _words(rows, dims), _words(one[None], dims), _Planes.of(dims)
     straight = _taken(words, own, planes.straight)
-    return planes.most - straight - _taken(words, own.take(planes.other, axis=2), planes.crossed)
+    crossed = _taken(words, own.take(planes.other, axis=2), planes.crossed)
+    return np.asarray(planes.most - straight - crossed)
 
 
 def _word_bytes(dims: Mapping[str, int]) -> int:
@@ -117,15 +119,15 @@ class _Planes(NamedTuple):
 
     @classmethod
     def of(cls, dims: Mapping[str, int]) -> _Planes:
-        lengths = np.array(list(dims.values()))
-        high_and_low = np.repeat(lengths // 8 // _word_bytes(dims), 2)
-        of_block = np.repeat(np.arange(len(lengths)).repeat(2), high_and_low)
-        is_high = np.repeat(np.resize([True, False], 2 * len(lengths)), high_and_low)
-        shift = high_and_low[::2][of_block]
-        other = np.arange(len(of_block)) + np.where(is_high, shift, -shift)
-        is_of = (of_block[:, None] == np.arange(len(lengths))).astype(np.float32)
-        straight = is_of * np.where(is_high, np.float32(8), np.float32(2))[:, None]
-        return cls(9.0 * lengths, other, straight, 4 * is_of)
+        n_words, first = code_bytes(dims) // _word_bytes(dims), 0
+        other, straight = np.arange(n_words), np.zeros((n_words, len(dims)), np.float32)
+        for block, dim in enumerate(dims.values()):
+            middle = first + dim // 8 // _word_bytes(dims)
+            high, low = slice(first, middle), slice(middle, first := 2 * middle - first)
+            other[high], other[low] = other[low], other[high].copy()
+            straight[high, block], straight[low, block] = 8.0, 2.0
+        most = 9.0 * np.array(list(dims.values()))
+        return cls(most, other, straight, np.where(straight > 0, np.float32(4), straight))
 
 
 def _taken(
@@ -135,7 +137,7 @@ def _taken(
 ) -> Float32[np.ndarray, "rows slots blocks"]:
     """What bits take that differ between every row and the same row of the right, or its one."""
     n_rows, n_slots, n_words = left.shape
-    one, other = left.reshape(n_rows, -1), right.reshape(len(right), -1)
+    one, other = (side.reshape(len(side), n_slots * n_words) for side in (left, right))
     taken = np.empty((n_rows * n_slots, of_words.shape[1]), np.float32)
     with np.errstate():  # gives the buffer's size back
         # with room for more than one row, NumPy copies rows side by side before it works
@@ -149,7 +151,7 @@ def _taken(
                 of_words,
                 out=taken[start * n_slots : (start + ROWS_AT_ONCE) * n_slots],
             )
-    return taken.reshape(n_rows, n_slots, -1)
+    return taken.reshape(n_rows, n_slots, of_words.shape[1])
 
 
 ROWS_AT_ONCE = 64
