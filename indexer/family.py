@@ -537,7 +537,8 @@ class LabelsFile:
             record,
             dataset=before.dataset if is_kept else row.dataset or None,
             dataset_raw=before.dataset_raw if is_kept else row.dataset or record.dataset_raw,
-            label_source="labels",
+            # of a new model without a word of its data set, a card may say it
+            label_source=record.label_source if is_kept and stored is None else "labels",
             author=before.author if row.author is None else row.author or record.author,
             run=before.run if row.run is None else row.run or record.run,
         )

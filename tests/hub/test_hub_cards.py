@@ -39,13 +39,15 @@ def test_the_hub_gives_the_label_that_the_same_files_give_locally(family, full, 
         db.add("org/full", base="org/base")
         row = db.models()[0]
         (tmp_path / "labels.csv").write_text("model,author\norg/full,ann\n")
-        db.add("org/full", base="org/base", labels=tmp_path / "labels.csv")
-        assert [db.models()[0][name] for name in ("dataset", "author")] == ["imdb", "ann"]
+        for _ in ("stored", "new"):
+            db.add("org/full", base="org/base", labels=tmp_path / "labels.csv")
+            assert [db.models()[0][name] for name in ("dataset", "author")] == ["imdb", "ann"]
+            db.remove("org/full")
 
     assert (row["dataset"], row["dataset_raw"], row["label_source"]) == ("imdb", "imdb", "sentence")
     assert row["dataset"] == local.dataset
     assert row["label_source"] == local.label_source
-    assert cards(family) == 1
+    assert cards(family) == 2
 
 
 @pytest.mark.parametrize("name", ["org/bert-imdb", "org/run-7"])
