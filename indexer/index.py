@@ -35,7 +35,7 @@ from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .rounding import CANDIDATES
-from .run import ListingProgress, Progress, Report, index_members, share_of
+from .run import IndexRun, ListingProgress, Progress, Report, share_of
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def index_family(
         originals=_originals(catalog, base, members, options.retry_failed),
     )
     _require_base(base, members, catalog)
-    report = index_members(members, job, catalog, options, workers, progress)
+    report = IndexRun(members, job, catalog, options, workers, progress).report()
     report.labels = matches
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
