@@ -19,6 +19,7 @@ from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
+from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
     ADAPTER_WEIGHTS,
@@ -40,7 +41,6 @@ from .checkpoint import (
     read_json,
     refuse_diffusion,
 )
-from .expert_factors import name_experts
 from .hub import (
     MAX_SMALL_FILE,
     SKIPPED,
@@ -52,11 +52,9 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
-from .mlx import peft_config, with_peft_names
 from .options import FamilyOptions
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
-from .whole_state import holds_adapter, merge_adapter
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from ..store import Catalog
 from .architecture import Key, require_same_layers
 from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES
-from .delta import LowRankDelta, MatrixUpdate
+from .delta import MatrixUpdate, dense
 from .family import find_member
 from .job import MOST_SHARE, BaseParts, IndexJob, read_parts, single_torch_thread
 from .updates import collect_adapter
@@ -92,11 +92,7 @@ class _Deltas:
 
     def measure(self, update: MatrixUpdate) -> tuple[Key, torch.Tensor | None]:
         key, delta = (update.slot, update.part), update.delta
-        if delta is None:
-            return key, None
-        if isinstance(delta, LowRankDelta):
-            return key, delta.left @ delta.right
-        return key, delta.matrix.clone()
+        return key, None if delta is None else dense(delta).clone()
 
     def take(self, measured: tuple[Key, torch.Tensor | None]) -> None:
         if measured[1] is not None:

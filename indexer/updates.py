@@ -36,6 +36,7 @@ from .delta import (
     LowRankDelta,
     MatrixUpdate,
     Scratch,
+    dense,
     flaw_of,
     frobenius,
     update_against,
@@ -369,13 +370,9 @@ def _sum(updates: Sequence[MatrixUpdate]) -> MatrixUpdate:
             left = torch.cat((delta.left, other.left), dim=1)
             delta = LowRankDelta(left, torch.cat((delta.right, other.right)))
         else:
-            delta = DenseDelta(_dense(delta) + _dense(other))
+            delta = DenseDelta(dense(delta) + dense(other))
     noise = math.hypot(*(update.noise_norm for update in updates))
     return replace(first, delta=delta, noise_norm=noise)
-
-
-def _dense(delta: Delta) -> torch.Tensor:
-    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
 def _shapes(adapter: Adapter, job: IndexJob) -> dict[str, tuple[int, ...]]:
