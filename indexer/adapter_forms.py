@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import torch
 
 from ..errors import ModelError
-from .adapter import FLOATS, Adapter, TensorName, parse_name, read_adapter
+from .adapter import FLOATS, Adapter, parse_name, read_adapter
 from .adapter_config import PARAMETERS
 from .architecture import has_factor
 from .checkpoint import Checkpoint, Config, Derived, DerivedCheckpoint, turned
@@ -123,7 +123,7 @@ def merge_adapter(checkpoint: Checkpoint, config: Mapping[str, object]) -> Deriv
     replaced = {p.module for n, p in parsed.items() if "modules_to_save" in n}
     lost = {p.module for p in parsed.values() if p.kind == "embedding"}
     kept = {
-        _plain_name(name, parts): name
+        ".".join(filter(None, (parts.module, name.rpartition(".")[2]))): name
         for name, parts in parsed.items()
         if parts.kind in ("value", "bias", "other")
         and parts.module not in lost
@@ -135,10 +135,6 @@ def merge_adapter(checkpoint: Checkpoint, config: Mapping[str, object]) -> Deriv
         derived[name] = _merged(adapter, module, kept.pop(name, name), checkpoint, config)
     note = f"an adapter ({adapter.method}) beside the weights, merged into them"
     return DerivedCheckpoint(checkpoint, kept, derived, note=note)
-
-
-def _plain_name(name: str, parts: TensorName) -> str:
-    return ".".join(filter(None, (parts.module, name.rpartition(".")[2])))
 
 
 def _merged(

@@ -31,7 +31,14 @@ def read_tokenizer(content: Content) -> bytes | None:
     for files, build in _BUILDERS.items():
         texts = [content(name) for name in files]
         if all(text is not None for text in texts):
-            whole = _built(build, files[0], content, *texts)
+            try:
+                whole = build(content, *texts)
+            except ModelError:
+                raise
+            # of the library's own, which has no other class
+            except Exception as err:
+                line = f"{files[0]}: no tokenizer can be made of it"
+                raise ModelError("bad-config", line) from err
             return json.dumps(
                 {key: value for key, value in whole.items() if key not in LEFT_OUT},
                 ensure_ascii=False,
@@ -39,16 +46,6 @@ def read_tokenizer(content: Content) -> bytes | None:
                 separators=(",", ":"),
             ).encode()
     return None
-
-
-def _built(build: Callable[..., dict[str, Any]], file: str, *given: object) -> dict[str, Any]:
-    try:
-        return build(*given)
-    except ModelError:
-        raise
-    # of the library's own, which has no other class
-    except Exception as err:
-        raise ModelError("bad-config", f"{file}: no tokenizer can be made of it") from err
 
 
 def files_of(names: Collection[str]) -> list[str]:

@@ -553,9 +553,9 @@ class HubSession:
         """(scheme, host, port) that may see the token."""
         return origin_of(httpx2.URL(self.endpoint))
 
-    def call(self, what: str, patience: Patience | None = None) -> Call:
+    def call(self, what: str, patience: Patience | None = None, **settings: Any) -> Call:
         hub_client()
-        return Call(what=what, session=self, patience=patience or self.patience)
+        return Call(what=what, session=self, patience=patience or self.patience, **settings)
 
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
