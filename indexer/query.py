@@ -160,6 +160,8 @@ def weight_spectra(
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
+            if member.refusal is not None:
+                raise member.refusal
             checkpoint = opened.enter_context(closing(member.checkpoint()))
             placed = place_checkpoint(checkpoint, member.config)
         placed.require_known()
