@@ -24,16 +24,11 @@ _MLX_FACTOR = re.compile(r"\.(lora_[ab]|m)$")
 _PEFT = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight", "m": "lora_magnitude_vector.weight"}
 
 
-def is_mlx(config: Config) -> bool:
-    """Whether an adapter_config.json is mlx-lm's."""
-    stated = ("lora_parameters", "fine_tune_type", "lora_layers")
-    return "peft_type" not in config and any(key in config for key in stated)
-
-
 def peft_config(config: Config) -> Config:
     """mlx-lm's settings in PEFT's words. Its `scale` is what multiplies B·A; where there is an
     `alpha`, too, versions differ in whether that counts, and the later ones are followed."""
-    if not is_mlx(config):
+    own = ("lora_parameters", "fine_tune_type", "lora_layers")
+    if "peft_type" in config or not any(key in config for key in own):
         return config
     given = config.get("lora_parameters")
     stated: Mapping[str, object] = given if isinstance(given, Mapping) else config
@@ -70,7 +65,9 @@ _OF_EXPERTS = re.compile(
 
 def name_experts(checkpoint: Checkpoint, config: Config | None) -> Checkpoint:
     """The checkpoint with each factor of stacked experts under its parameter's name."""
-    targets = targeted_parameters(config or {})
+    stated = (config or {}).get("target_parameters")
+    last = {str(n).rpartition(".")[2] for n in stated} if isinstance(stated, list) else set()
+    targets = [name for name in PARAMETERS if name in last]  # in the order of the module
     matches = {name: _OF_EXPERTS.fullmatch(name) for name in checkpoint.tensors}
     if not targets or not any(matches.values()):
         return checkpoint
@@ -83,15 +80,6 @@ def name_experts(checkpoint: Checkpoint, config: Config | None) -> Checkpoint:
             names[f"{match['experts']}.{target}.{match['factor']}"] = name
     _require_order(checkpoint, names)
     return DerivedCheckpoint(checkpoint, names, {}, note="LoRA on stacked experts")
-
-
-def targeted_parameters(config: Config) -> tuple[str, ...]:
-    """Which parameters of experts are trained, in the order of the module; () for none."""
-    stated = config.get("target_parameters")
-    if not isinstance(stated, list):
-        return ()
-    last = {str(name).rpartition(".")[2] for name in stated}
-    return tuple(name for name in PARAMETERS if name in last)
 
 
 def _require_order(checkpoint: Checkpoint, names: dict[str, str]) -> None:

@@ -257,15 +257,11 @@ def _originals(
 
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:
     """Keep the base's tokenizer, by which footprints are read; of a base that was opened."""
-    if (
-        not options.footprints
-        or base.opened() is None
-        or catalog.footprints.family_tokenizer(base.name)
-    ):
-        return
-    content = base.tokenizer()
-    if content is not None:
-        catalog.footprints.save_tokenizer(base.name, content)
+    is_known = catalog.footprints.family_tokenizer(base.name)
+    if options.footprints and base.opened() is not None and not is_known:
+        content = base.tokenizer()
+        if content is not None:
+            catalog.footprints.save_tokenizer(base.name, content)
 
 
 def meant_base(catalog: Catalog, options: IndexOptions) -> Base:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Literal, cast
@@ -506,14 +505,14 @@ def _wanted(rule: WantedBytes, entries: Iterable[SizedMember]) -> int:
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
-    n_seen = 0
-
-    def counted() -> Iterable[Member]:
-        nonlocal n_seen
-        for member in members:
-            n_seen += 1
-            yield member
-
-    wanted = (member for member in counted() if is_wanted(member, options))
-    chosen = list(islice(wanted, options.limit))
-    return chosen, n_seen - len(chosen)
+    """Those that are wanted, up to the limit, and how many others came before."""
+    chosen: list[Member] = []
+    n_others = 0
+    for member in members:
+        if not is_wanted(member, options):
+            n_others += 1
+            continue
+        chosen.append(member)
+        if len(chosen) == options.limit:
+            break
+    return chosen, n_others

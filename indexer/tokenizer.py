@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import ModelError
@@ -76,7 +77,10 @@ def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
 
     lines = _text(vocabulary, "vocab.txt").split("\n")
     rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
-    settings = _settings(content)
+    settings: Mapping[str, Any] = {}
+    if (text := content("tokenizer_config.json")) is not None:
+        with suppress(ModelError):
+            settings = read_json(text, name="tokenizer_config.json")
     made = BertWordPieceTokenizer(
         rows, lowercase=bool(settings.get("do_lower_case", True)), unk_token="[UNK]"
     )
@@ -100,14 +104,6 @@ _BUILDERS: Mapping[tuple[str, ...], Callable[..., dict[str, Any]]] = {
     ("vocab.txt",): _wordpiece,
     ("vocab.json", "merges.txt"): _byte_pairs,
 }
-
-
-def _settings(content: Content) -> Mapping[str, Any]:
-    text = content("tokenizer_config.json")
-    try:
-        return {} if text is None else read_json(text, name="tokenizer_config.json")
-    except ModelError:
-        return {}
 
 
 def _text(content: bytes, name: str) -> str:
