@@ -57,6 +57,7 @@ from .options import IndexOptions as IndexOptions
 from .plan import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
 from .query import OpenUpdate as OpenUpdate
+from .query import RowSample as RowSample
 from .query import choose_base as choose_base
 from .query import collect_updates as collect_updates
 from .query import fingerprint_query as fingerprint_query
@@ -67,7 +68,6 @@ from .query import names_of_base as names_of_base
 from .query import open_update as open_update
 from .query import update_spectra as update_spectra
 from .query import weight_spectra as weight_spectra
-from .row_sample import RowSample as RowSample
 from .run import Progress as Progress
 from .run import Report as Report
 from .untrusted_text import BaseName as BaseName

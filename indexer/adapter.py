@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -342,7 +342,11 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if config.start == "olora" and config.transposed_flag:
         line = "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction"
         raise _unsupported(line)
-    scale = _lora_scale(module, kinds, tensors, config, adaptive=adaptive)
+    if adaptive:  # AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank
+        alpha = config.alpha if config.alpha is None or config.alpha > 0 else float(rank)
+        scale = AdapterScale(alpha, (config.init_rank or float(rank)) + 1e-5)
+    else:
+        scale = _scale_of(module, kinds, tensors, config, rank)
 
     def delta(base: torch.Tensor | None) -> Delta:
         """s·B·A, less the replaced part of W; with DoRA all rows brought to their length."""
@@ -450,19 +454,6 @@ def _replaced_part(
         return u[:, :rank] * sigma[:rank], v[:rank]
     q = torch.linalg.qr(base[:, :rank]).Q
     return q * scale, q.T @ base
-
-
-def _lora_scale(
-    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, *, adaptive: bool
-) -> AdapterScale:
-    """AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank."""
-    rank = tensors.shape(kinds["lora_A"])[0]
-    if adaptive:
-        alpha = config.alpha
-        if alpha is not None and alpha <= 0:
-            alpha = float(rank)
-        return AdapterScale(alpha, (config.init_rank or float(rank)) + 1e-5)
-    return _scale_of(module, kinds, tensors, config, rank)
 
 
 def _scale_of(
@@ -692,11 +683,6 @@ class Adapter:
     notes: tuple[str, ...]
     _updates: Mapping[str, ModuleUpdate] = field(repr=False)
 
-    @property
-    def has_stacked_experts(self) -> bool:
-        """Whether only the base's config tells how some matrix is cut."""
-        return any(len(shape) > 2 for shape in self.modules.values())
-
     def tensors_of(self, module: str) -> tuple[str, ...]:
         return self._updates[module].names
 
@@ -895,7 +881,12 @@ def _notes(
         notes.append(f"{convolutions} convolutions not read")
     if contents.left_out:
         notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
-    notes.extend(_rank_notes(updates, settings))
+    pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
+    known = [(stated_r, stored) for stated_r, stored in pairs if stated_r is not None and stored]
+    if unequal := sorted(pair for pair in known if pair[0] != pair[1]):
+        differ = f"{len(unequal)} of {len(known)} modules differ"
+        r, stored_r = unequal[0]
+        notes.append(f"{FILE} says r = {r:.0f}, the tensors have {stored_r} ({differ})")
     own = any("alpha" in kinds for kinds in contents.factors.values())
     if updates and settings.alpha is None and not own and method in SCALED:
         notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
@@ -914,13 +905,3 @@ def _unused_targets(
     for module in (*updates, *contents.factors, *contents.values, *contents.left_out):
         unused.difference_update(path_ends(module, MAX_PATTERN))
     return sorted(unused)
-
-
-def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
-    pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
-    known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
-    unequal = sorted(pair for pair in known if pair[0] != pair[1])
-    if unequal:
-        stated, stored = unequal[0]
-        of_all = f"{len(unequal)} of {len(known)} modules"
-        yield f"{FILE} says r = {stated:.0f}, the tensors have {stored} ({of_all} differ)"

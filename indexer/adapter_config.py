@@ -9,7 +9,6 @@ from functools import lru_cache
 
 from ..errors import ModelError
 from .adapter_methods import METHODS
-from .expert_factors import PARAMETERS
 from .untrusted_text import shown
 
 FAMILIES = {
@@ -35,6 +34,9 @@ _REFUSED_FOR = {
 }
 REFUSED = {method: why for why, methods in _REFUSED_FOR.items() for method in methods.split()}
 """Methods of PEFT whose ΔW is not computed, by `peft_type`."""
+
+PARAMETERS = ("gate_up_proj", "down_proj")
+"""Of stacked experts, those that LoRA may be of."""
 
 _PROMPTS = ("prompt_embeddings", "prompt_encoder", "prompt_task_cols", "prompt_task_rows")
 

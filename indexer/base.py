@@ -223,13 +223,11 @@ class BaseWeights:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
-            norm = self._norms[key] = self._measured(self.placed.by_key[key], matrix)
-        return norm
-
-    def _measured(self, placement: Placement, matrix: torch.Tensor) -> float:
-        norm = frobenius(matrix)
-        if flaw := flaw_of(norm, matrix):
-            raise BaseError(f"base {self.name}: tensor {placement.tensor!r} {flaw}")
+            norm = frobenius(matrix)
+            if flaw := flaw_of(norm, matrix):
+                tensor = self.placed.by_key[key].tensor
+                raise BaseError(f"base {self.name}: tensor {tensor!r} {flaw}")
+            self._norms[key] = norm
         return norm
 
     def shape_of(self, module: str) -> tuple[int, int]:
@@ -372,7 +370,14 @@ class Base:
         """The JSON of its tokenizer, read once; None where it has no files of one."""
         with self._lock:
             if self._tokenizer is None:
-                self._tokenizer = _tokenizer_of(self) or b""
+                record, content = ModelRecord(id=self.name, base=self.name), None
+                try:
+                    hub = self.description() if self.folder is None else None
+                    member = Member(record=record, folder=self.folder, hub=hub)
+                    content = member.tokenizer(self.session)
+                except ModelError as err:
+                    log.warning("base %s: its tokenizer cannot be read: %s", self.name, err.reason)
+                self._tokenizer = content or b""
             return self._tokenizer or None
 
     def opened(self) -> BaseWeights | None:
@@ -422,16 +427,6 @@ class Base:
         require_same_heads(checkpoint, config)
         placed = place_checkpoint(checkpoint, config, whole=self.by_module)
         return BaseWeights(self.name, revision, config, checkpoint, placed, license)
-
-
-def _tokenizer_of(base: Base) -> bytes | None:
-    record = ModelRecord(id=base.name, base=base.name)
-    try:
-        hub = base.description() if base.folder is None else None
-        return Member(record=record, folder=base.folder, hub=hub).tokenizer(base.session)
-    except ModelError as err:
-        log.warning("base %s: its tokenizer cannot be read: %s", base.name, err.reason)
-        return None
 
 
 def _fetched_by(opened: BaseWeights | None) -> int:

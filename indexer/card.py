@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from itertools import islice
-from typing import Any
 
 import yaml
 
 from .checkpoint import Config
-from .untrusted_text import base_key, distinct_texts, shown
+from .untrusted_text import base_key, distinct_texts, shown, table_of
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
@@ -24,6 +21,8 @@ MAX_DEPTH = 50
 
 MAX_SCALAR = 10_000
 """Characters of a value that YAML may take for a number: base-60 digits cost their square."""
+
+_canonical = partial(table_of, "canonical_datasets.json")
 
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
@@ -181,10 +180,3 @@ def _dicts(entry: object, key: str) -> list[Mapping[str, object]]:
 def _strings(value: object) -> list[str]:
     values = value if isinstance(value, list) else [value]
     return [v for v in values if isinstance(v, str) and v.strip()]
-
-
-@cache
-def _canonical() -> dict[str, Any]:
-    text = (files(__package__) / "canonical_datasets.json").read_text(encoding="utf-8")
-    data: dict[str, Any] = json.loads(text)
-    return data

@@ -75,6 +75,11 @@ class LowRankDelta:
 Delta = DenseDelta | LowRankDelta
 
 
+def dense(delta: Delta) -> torch.Tensor:
+    """ΔW as one matrix, which is the delta's own where it is dense."""
+    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixUpdate:
     """One matrix's ΔW on its way to a collector, None for an exact zero. `shape`: (out, in) of the

@@ -18,7 +18,8 @@ _OTHER = re.compile(r"position|pos_emb|token_type|segment|patch|relative|lm_head
 def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
     """The matrix of the input tokens, (rows, width): outside the numbered blocks, by its name; of
     several the one of the config's vocabulary, else of most rows."""
-    wanted = _vocabulary_size(config)
+    inner = (config or {}).get("text_config")
+    wanted = (inner if isinstance(inner, Mapping) else config or {}).get("vocab_size")
     found = [
         ref
         for name, ref in tensors.items()
@@ -39,9 +40,3 @@ def is_before_layers(ref: TensorRef, tensors: Mapping[str, TensorRef]) -> bool:
     """Whether it lies before all of the numbered blocks of a file, whose tensors are in order:
     bytes that are hashed are best read in theirs."""
     return next(name for name in tensors if name == ref.name or _IN_LAYER.search(name)) == ref.name
-
-
-def _vocabulary_size(config: Config | None) -> object:
-    inner = (config or {}).get("text_config")
-    settings = inner if isinstance(inner, Mapping) else config or {}
-    return settings.get("vocab_size")

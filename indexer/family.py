@@ -19,6 +19,7 @@ from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
+from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
     ADAPTER_WEIGHTS,
@@ -40,7 +41,6 @@ from .checkpoint import (
     read_json,
     refuse_diffusion,
 )
-from .expert_factors import name_experts
 from .hub import (
     MAX_SMALL_FILE,
     SKIPPED,
@@ -52,11 +52,9 @@ from .hub import (
     read_small_file,
     stated_bytes,
 )
-from .mlx import peft_config, with_peft_names
 from .options import FamilyOptions
 from .tokenizer import LARGEST_TOKENIZER, read_tokenizer
 from .untrusted_text import BaseName, distinct_texts, shown, text_or_none
-from .whole_state import holds_adapter, merge_adapter
 
 log = logging.getLogger(__name__)
 
@@ -334,16 +332,11 @@ class Member:
         """The member with its config; of a Hub model it is fetched only when it is to be read. The
         base that an adapter's names counts where the Hub's description has none, or where that is
         of several models or bases."""
-        model = self.hub
-        name = "adapter_config.json" if self.is_adapter else "config.json"
-        if model is None or self.config or (model.files is not None and name not in model.files):
+        model, name = self.hub, ADAPTER if self.is_adapter else "config.json"
+        content = None if model is None or self.config else self.content(name, session)
+        if model is None or content is None:
             return self
-        try:
-            stated = read_json(read_small_file(model, name, session=session), name=name)
-        except ModelError as err:
-            if err.code == "not-found":
-                return self
-            raise
+        stated = read_json(content, name=name)
         if not self.is_adapter:
             return replace(self, config=stated)
         config = peft_config(stated)
@@ -619,16 +612,13 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
             record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
         elif is_foreign_lora(place.name) and not place.is_dir():
-            yield _foreign_member(place, id=storable(id), base=base)
+            source = storable(str(place))
+            record = ModelRecord(id=storable(id), base=base, source=source, kind="adapter")
+            yield Member(record=record, refusal=foreign_lora(place.name))
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
     if walk.left_out:
         log.warning("%s: left out: %s", folder, walk.left_out)
-
-
-def _foreign_member(file: Path, *, id: str, base: str) -> Member:
-    record = ModelRecord(id=id, base=base, source=storable(str(file)), kind="adapter")
-    return Member(record=record, refusal=foreign_lora(file.name))
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -686,7 +676,10 @@ def _describe(member: Member) -> Member:
     adapter = is_adapter(names)
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
-    weights = [name for name in names if _is_weight(name, adapter=adapter)]
+    weights = [name for name in names if name in ADAPTER_WEIGHTS]
+    if not adapter:
+        stored = (name for name in names if name.endswith((".safetensors", ".bin")))
+        weights = [name for name in stored if not name.startswith(("adapter", "training"))]
     weights = weights or [*filter(None, [choose_weights(names, adapter=adapter)])]
     record = replace(
         record,
@@ -723,12 +716,6 @@ def _describe(member: Member) -> Member:
         claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
     )
-
-
-def _is_weight(name: str, *, adapter: bool) -> bool:
-    if adapter:
-        return name in ADAPTER_WEIGHTS
-    return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
 
 
 def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:

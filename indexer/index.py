@@ -35,26 +35,9 @@ from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .rounding import CANDIDATES
-from .run import ListingProgress, Progress, Report, index_members, share_of
+from .run import IndexRun, ListingProgress, Progress, Report, share_of
 
 log = logging.getLogger(__name__)
-
-
-def choose_recipes(
-    catalog: Catalog,
-    base: str,
-    layout: Layout,
-    names: Sequence[str],
-    *,
-    rank: int | None,
-    share: float,
-    follows_family: bool,
-) -> list[Recipe]:
-    """The recipes of a run. `follows_family`: take rank and share as the family has them."""
-    held = catalog.recipes_of(base) if follows_family else []
-    made = [make_recipe(name, rank, layout, share) for name in names or (DEFAULT_RECIPE,)]
-    alike = {(recipe.name, recipe.version): recipe for recipe in reversed(held)}
-    return [alike.get((recipe.name, recipe.version), recipe) for recipe in made]
 
 
 MODELS_THAT_TELL = 3
@@ -124,7 +107,12 @@ def _is_unnamed(member: Member) -> bool:
 
 def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
     placements = adapter_placements(member)
-    fits = [_may_be(p.shape, shapes.get(p.key)) for p in placements]
+    # a side of 0 is known to the base alone
+    fits = [
+        (known := shapes.get(p.key)) is not None
+        and all(side in (0, own) for side, own in zip(p.shape, known, strict=True))
+        for p in placements
+    ]
     if fits and all(fits):
         notes = (*member.record.notes, "names no base; its shapes fit this family's")
         return replace(member, record=replace(member.record, notes=notes))
@@ -132,11 +120,6 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
         return member
     reason = f"names no base, and {fits.count(False)} of its {len(fits)} matrices do not fit"
     return replace(member, refusal=ModelError("base-unknown", reason))
-
-
-def _may_be(shape: tuple[int, int], known: tuple[int, int] | None) -> bool:
-    """Whether a shape, 0 where only the base has it, may be the known one."""
-    return known is not None and all(o in (0, k) for o, k in zip(shape, known, strict=True))
 
 
 def adapter_placements(member: Member) -> tuple[Placement, ...]:
@@ -217,6 +200,10 @@ def index_family(
     if not is_remote and all(m.is_adapter or m.stated_bytes <= SMALL_BYTES for m in members):
         workers = min(cpu_count(), max(1, len(members)))
     workers = options.workers or workers
+    make_words = None
+    if options.footprints and run_base is not None and options.parts is None:
+        # parts have none: each would name its own
+        make_words = partial(make_lexicon, catalog, base, options.device, run_base)
     job = IndexJob(
         base=base,
         wanted=wanted,
@@ -228,11 +215,11 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
         footprints=options.footprints,
-        lexicon=_lexicon(catalog, base, options, run_base),
+        lexicon=LexiconOnce(make_words),
         originals=_originals(catalog, base, members, options.retry_failed),
     )
     _require_base(base, members, catalog)
-    report = index_members(members, job, catalog, options, workers, progress)
+    report = IndexRun(members, job, catalog, options, workers, progress).report()
     report.labels = matches
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
@@ -268,26 +255,13 @@ def _originals(
     return list(islice(found, CANDIDATES))
 
 
-def _lexicon(
-    catalog: Catalog, base: Base, options: IndexOptions, run_base: MakeLexicon | None
-) -> LexiconOnce:
-    """Parts have none: each would name its own."""
-    if not options.footprints or run_base is None or options.parts is not None:
-        return LexiconOnce()
-    return LexiconOnce(partial(make_lexicon, catalog, base, options.device, run_base))
-
-
 def _save_tokenizer(catalog: Catalog, base: Base, options: IndexOptions) -> None:
     """Keep the base's tokenizer, by which footprints are read; of a base that was opened."""
-    if (
-        not options.footprints
-        or base.opened() is None
-        or catalog.footprints.family_tokenizer(base.name)
-    ):
-        return
-    content = base.tokenizer()
-    if content is not None:
-        catalog.footprints.save_tokenizer(base.name, content)
+    is_known = catalog.footprints.family_tokenizer(base.name)
+    if options.footprints and base.opened() is not None and not is_known:
+        content = base.tokenizer()
+        if content is not None:
+            catalog.footprints.save_tokenizer(base.name, content)
 
 
 def meant_base(catalog: Catalog, options: IndexOptions) -> Base:
@@ -298,21 +272,19 @@ def meant_base(catalog: Catalog, options: IndexOptions) -> Base:
 def run_recipes(
     catalog: Catalog, base: Base, members: Sequence[Member], options: IndexOptions
 ) -> tuple[list[Recipe], Layout]:
-    """The recipes of a run, with the share that a budget means, and the family's blocks."""
+    """The recipes of a run, with the share that a budget means, and the family's blocks. Models
+    that are added take rank and share as the family has them, where neither is given."""
     layout, share = run_layout(catalog, base, members, options.recipes), 1.0
     if options.budget is not None:
         base.plan = replace(FEW_BYTES, whole=options.verify)
         share = parse_budget(options.budget, layer_bytes(base.weights()))
-    recipes = choose_recipes(
-        catalog,
-        base.name,
-        layout,
-        options.recipes,
-        rank=options.rank,
-        share=share,
-        follows_family=bool(options.models) and not options.budget and not options.rank,
-    )
-    return recipes, layout
+    names = options.recipes or (DEFAULT_RECIPE,)
+    made = [make_recipe(name, options.rank, layout, share) for name in names]
+    if not options.models or options.budget or options.rank:
+        return made, layout
+    held = reversed(catalog.recipes_of(base.name))
+    alike = {(recipe.name, recipe.version): recipe for recipe in held}
+    return [alike.get((recipe.name, recipe.version), recipe) for recipe in made], layout
 
 
 def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:

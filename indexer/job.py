@@ -376,9 +376,9 @@ class IndexJob:
     disk of which others may be roundings."""
 
     base: Base
-    wanted: Wanted
-    recipes: Sequence[Recipe]
-    layout: Layout
+    wanted: Wanted = field(default_factory=lambda: Wanted(names=()))
+    recipes: Sequence[Recipe] = ()
+    layout: Layout = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     threads: int = 1
     device: str = "cpu"

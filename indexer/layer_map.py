@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
@@ -45,6 +45,9 @@ _MEDIAN_SQUARE = 0.4549
 
 Pair = tuple[MatrixSample, MatrixSample]
 """A sampled matrix of a model, and the base's that it is."""
+
+Group = tuple[Sequence[MatrixSample], Sequence[MatrixSample]]
+"""The matrices of one group: a model's, and the base's."""
 
 Scores = Float64[np.ndarray, "matrices entries"]
 
@@ -140,20 +143,24 @@ def _named_map(
     among: int,
 ) -> LayerMap | None:
     ours, theirs = _by_group(child), _by_group(base)
-    groups = [g for g in ours if g in theirs and _shape(ours[g]) == _shape(theirs[g])]
+    groups: dict[str, Group] = {
+        name: (own, theirs[name])
+        for name, own in ours.items()
+        if name in theirs and own[0].shape == theirs[name][0].shape
+    }
     if not groups:
         return None
-    scale = _null_scale([(ours[g], theirs[g]) for g in groups], compared)
+    scale = _null_scale(list(groups.values()), compared)
     layers: list[tuple[str, int, int]] = []
     unmatched: list[tuple[str, int]] = []
     log_ps: list[float] = []
     base_layers = {}
-    for stack, own in groupby(sorted(groups, key=stack_of), key=stack_of):
-        in_stack = list(own)
-        rows = sorted({m.layer for g in in_stack for m in ours[g]})
-        columns = sorted({m.layer for g in in_stack for m in theirs[g]})
+    for stack, names in groupby(sorted(groups, key=stack_of), key=stack_of):
+        in_stack = [groups[name] for name in names]
+        rows = sorted({m.layer for own, _ in in_stack for m in own})
+        columns = sorted({m.layer for _, other in in_stack for m in other})
         base_layers[stack] = tuple(columns)
-        z = _pooled(in_stack, ours, theirs, rows, columns, compared) / scale
+        z = _pooled(in_stack, rows, columns, compared) / scale
         log_p = _log_p(z, len(columns))
         log_ps += log_p.min(axis=1).tolist()
         path = _best_path(z)
@@ -162,13 +169,14 @@ def _named_map(
                 layers.append((stack, rows[row], columns[place]))
             else:
                 unmatched.append((stack, rows[row]))
+    pairs = tuple(_pairs(layers, groups))
     return LayerMap(
         p=_combined(log_ps, among),
         layers=tuple(layers),
         unmatched=tuple(unmatched),
         base_layers=base_layers,
-        pairs=tuple(_pairs(layers, groups, ours, theirs)),
-        correlations=_correlations(layers, groups, ours, theirs),
+        pairs=pairs,
+        correlations=_correlations(pairs),
         by_name=True,
     )
 
@@ -230,22 +238,14 @@ def _renamed(
 
 
 def _pooled(
-    groups: Sequence[str],
-    ours: Mapping[str, Sequence[MatrixSample]],
-    theirs: Mapping[str, Sequence[MatrixSample]],
-    rows: Sequence[int],
-    columns: Sequence[int],
-    compared: _RunCorrelations,
+    groups: Sequence[Group], rows: Sequence[int], columns: Sequence[int], compared: _RunCorrelations
 ) -> Float64[np.ndarray, "rows columns"]:
     """z of every pair of layers: the sum over the roles that both have, over the root of their
     number."""
     total, count = np.zeros((2, len(rows), len(columns)))
-    for group in groups:
-        at = np.ix_(
-            [rows.index(m.layer) for m in ours[group]],
-            [columns.index(m.layer) for m in theirs[group]],
-        )
-        total[at] += compared.z(ours[group], theirs[group])
+    for ours, theirs in groups:
+        at = np.ix_([rows.index(m.layer) for m in ours], [columns.index(m.layer) for m in theirs])
+        total[at] += compared.z(ours, theirs)
         count[at] += 1
     pooled: Float64[np.ndarray, "rows columns"] = total / np.sqrt(np.maximum(count, 1))
     return pooled
@@ -304,16 +304,13 @@ def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entrie
     return scores / norm if norm > 1e-9 else np.zeros(n)
 
 
-def _null_scale(
-    groups: Sequence[tuple[Sequence[MatrixSample], Sequence[MatrixSample]]],
-    compared: _RunCorrelations,
-) -> float:
+def _null_scale(groups: Sequence[Group], compared: _RunCorrelations) -> float:
     """How many times wider than chance correlations are that mean nothing: those of runs at
     shifted places, and of different roles of equal shape; by their median square, at least 1."""
     z = [compared.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
     for first, (ours, _) in enumerate(groups):
         for second, (_, theirs) in enumerate(groups):
-            if first != second and _shape(ours) == _shape(theirs):
+            if first != second and ours[0].shape == theirs[0].shape:
                 z.append(compared.z(ours, theirs).ravel())
     squares = np.square(np.concatenate(z))
     return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))
@@ -332,38 +329,26 @@ def _by_group(samples: Iterable[MatrixSample]) -> dict[str, list[MatrixSample]]:
     return chosen
 
 
-def _shape(samples: Sequence[MatrixSample]) -> tuple[int, int]:
-    return samples[0].shape
-
-
 def stack_of(group: str) -> str:
     """Stack of a group of known role; of others, whose names say nothing, all are one."""
     return group.partition(".")[0] if "N" not in group.split(".") else ""
 
 
-def _pairs(
-    layers: Iterable[tuple[str, int, int]],
-    groups: Sequence[str],
-    ours: Mapping[str, Sequence[MatrixSample]],
-    theirs: Mapping[str, Sequence[MatrixSample]],
-) -> Iterable[Pair]:
-    own = {(g, m.layer): m for g in groups for m in ours[g]}
-    base = {(g, m.layer): m for g in groups for m in theirs[g]}
+def _pairs(layers: Iterable[tuple[str, int, int]], groups: Mapping[str, Group]) -> Iterator[Pair]:
+    by_layer = {
+        name: [{m.layer: m for m in matrices} for matrices in group]
+        for name, group in groups.items()
+    }
     for stack, child_layer, base_layer in layers:
-        for group in groups:
-            child, matrix = own.get((group, child_layer)), base.get((group, base_layer))
-            if stack_of(group) == stack and child is not None and matrix is not None:
-                yield child, matrix
+        for name, (ours, theirs) in by_layer.items():
+            child, base = ours.get(child_layer), theirs.get(base_layer)
+            if stack_of(name) == stack and child is not None and base is not None:
+                yield child, base
 
 
-def _correlations(
-    layers: Sequence[tuple[str, int, int]],
-    groups: Sequence[str],
-    ours: Mapping[str, Sequence[MatrixSample]],
-    theirs: Mapping[str, Sequence[MatrixSample]],
-) -> dict[str, float]:
+def _correlations(pairs: Iterable[Pair]) -> dict[str, float]:
     by_group: dict[str, list[float]] = defaultdict(list)
-    for child, base in _pairs(layers, groups, ours, theirs):
+    for child, base in pairs:
         n = min(len(child.values), len(base.values))
         cosine = float(_normal_scores(child, n) @ _normal_scores(base, n))
         by_group[base.group].append(cosine)

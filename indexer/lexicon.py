@@ -62,20 +62,16 @@ class BaseLexicon:
     def load(cls, path: Path, made_of: str) -> BaseLexicon | None:
         """That of these files of a base; None where the file is missing or another's."""
         try:
-            return cls._load(path, made_of)
+            with np.load(path) as file:
+                if made_of != str(file["made_of"]):
+                    return None
+                kept = Lexicon.from_bytes(bytes(file["lexicon"]))
+                places = json.loads(str(file["places"]))
+                arrays = {i: torch.from_numpy(file[str(i)]).float() for i in set(places.values())}
+            return cls(kept, {slot: arrays[i] for slot, i in places.items()})
         # whatever is wrong with a file that can be made again
         except Exception:
             return None
-
-    @classmethod
-    def _load(cls, path: Path, made_of: str) -> BaseLexicon | None:
-        with np.load(path) as file:
-            if made_of != str(file["made_of"]):
-                return None
-            kept = Lexicon.from_bytes(bytes(file["lexicon"]))
-            places = json.loads(str(file["places"]))
-            arrays = {i: torch.from_numpy(file[str(i)]).float() for i in set(places.values())}
-        return cls(kept, {slot: arrays[i] for slot, i in places.items()})
 
     def answers(self, update: MatrixUpdate, factors: Factors) -> torch.Tensor | None:
         """How strongly one matrix answers to each word, (words,); None where it does not read

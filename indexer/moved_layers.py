@@ -58,7 +58,11 @@ def find_moved(member: Member, job: IndexJob) -> MovedModel | None:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
             weights = job.base.weights()
             base = weights.placed
-            found = _layer_map(member, checkpoint, job)
+            matrices = layer_matrices(checkpoint.tensors, member.config)
+            samples = job.base.samples()
+            if {m.shape for m in matrices}.isdisjoint(m.shape for m in samples):
+                return None
+            found = find_layer_map(sample_matrices(checkpoint, matrices), samples)
             if found is None or not found.is_significant:
                 return None
             placed = _placed(found, member, checkpoint, base)
@@ -68,14 +72,6 @@ def find_moved(member: Member, job: IndexJob) -> MovedModel | None:
             return MovedModel(placed, note)
     except (ModelError, BaseError):
         return None
-
-
-def _layer_map(member: Member, checkpoint: Checkpoint, job: IndexJob) -> LayerMap | None:
-    matrices, base = layer_matrices(checkpoint.tensors, member.config), job.base.samples()
-    shapes = {matrix.shape for matrix in base}
-    if not any(matrix.shape in shapes for matrix in matrices):
-        return None
-    return find_layer_map(sample_matrices(checkpoint, matrices), base)
 
 
 def _placed(

@@ -9,12 +9,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from statistics import mean
-from typing import Any, Literal
+from typing import Literal, cast
 
 from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
@@ -34,7 +33,7 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .hub import HubSession, ListingMemory, RateLimit, RequestKind, WalkCounts, request_bytes
+from .hub import HubSession, RateLimit, RequestKind, WalkCounts, request_bytes
 from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import WantedBytes, cpu_count
 from .kept_lexicon import may_answer
@@ -87,18 +86,6 @@ def minutes(requests: Mapping[RequestKind, int], limits: Mapping[RequestKind, Ra
         if (limit := limits.get(kind)) is not None
     ]
     return max(waits, default=0.0) / 60
-
-
-Limits = tuple[str, Mapping[RequestKind, RateLimit]]
-"""Whose they are, and the limits."""
-
-
-def stated_limits(stated: Mapping[RequestKind, RateLimit], *, has_token: bool) -> Limits:
-    """The limits that hold: those that the Hub's answers state, else those of the account."""
-    account = "free" if has_token else "anonymous"
-    if not stated:
-        return account, LIMITS[account]
-    return "stated by the Hub", {**LIMITS[account], **stated}
 
 
 ROW_BYTES = 1_000
@@ -158,10 +145,11 @@ class SizedMember:
 def size_members(
     members: Sequence[Member], session: HubSession, base_bytes: int
 ) -> list[SizedMember]:
-    sized = [
-        SizedMember(member, kind_of(member), format_of(member), *_known_size(member))
-        for member in members
-    ]
+    sized = []
+    for member in members:
+        known, where = member.stated_bytes, "files" if member.hub is None else "parameters"
+        origin = cast(Origin, where if known else "unknown")
+        sized.append(SizedMember(member, kind_of(member), format_of(member), known, origin))
     unsized: dict[tuple[Kind, Format], list[SizedMember]] = defaultdict(list)
     for entry in sized:
         if entry.origin == "unknown" and entry.member.hub and not entry.member.refusal:
@@ -177,11 +165,6 @@ def size_members(
             own = requested.get(entry.member.record.id)
             entry.bytes, entry.origin = rest if own is None else (own, "requested")
     return sized
-
-
-def _known_size(member: Member) -> tuple[int, Origin]:
-    known = member.stated_bytes
-    return known, "unknown" if not known else "files" if member.hub is None else "parameters"
 
 
 def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
@@ -222,26 +205,6 @@ def parse_bandwidth(text: str) -> float:
     return value if match[3] == "bit" else 8 * value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunHours:
-    """Hours of a run; once it has started, bytes, requests and arithmetic go on at the same
-    time."""
-
-    start: float
-    bandwidth: float
-    requests: float
-    processor: float
-
-    @property
-    def total(self) -> float:
-        return self.start + max(self.bandwidth, self.requests, self.processor)
-
-    def to_json(self) -> dict[str, object]:
-        hours: dict[str, float] = asdict(self)
-        known = {"total": self.total, "at_most": AT_MOST * self.total}
-        return {**hours, **known, "binds": max(hours, key=hours.__getitem__)}
-
-
 Track = Callable[[Iterable[Member]], Iterable[Member]]
 
 
@@ -258,15 +221,17 @@ def make_plan(
     bits_per_s = parse_bandwidth(bandwidth)
     base = meant_base(catalog, options)
     walk = WalkCounts() if options.hub else None
-    memory: ListingMemory = catalog.listings(base.name)
-    if catalog.read_only:
-        memory = _Unsaved(memory)
     unlimited = replace(options, limit=None, exclude=(), min_downloads=None)
-    members, excluded = _split(track(list_members(unlimited, base, memory, walk)), options)
+    listed = list_members(unlimited, base, catalog.listings(base.name), walk)
+    members, excluded = _split(track(listed), options)
     if not members:
         raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
     weights, failure = None, None
-    if base.folder is not None or any(_compares(member, options) for member in members):
+    compares = (
+        not m.is_adapter and (m.refusal is None or (options.footprints and m.may_tell_words))
+        for m in members
+    )
+    if base.folder is not None or any(compares):
         base.plan = FEW_BYTES
         try:
             weights = base.weights()
@@ -293,20 +258,17 @@ def make_plan(
         fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]
     base_bytes = weights.checkpoint.bytes_total if weights else 0
     return PlannedRun(
+        options=options,
         base=base,
         weights=weights,
         base_failure=failure,
         recipes=recipes,
-        share=1.0 if options.verify else recipes[0].share,
-        footprints=options.footprints,
         earlier=earlier,
         listed=len(members) + excluded,
         excluded=excluded,
         walk=walk,
-        budget=options.budget,
         sized=size_members(fresh, base.session, base_bytes),
         bandwidth=bits_per_s,
-        workers=options.workers or 1,
         stored_slots=len(catalog.shapes(base.name)),
     )
 
@@ -316,20 +278,17 @@ class PlannedRun:
     """A run that has not begun. `earlier`: what is said of members that need not be read; `sized`:
     members that are new or changed, refused ones included."""
 
+    options: IndexOptions
     base: Base
     weights: BaseWeights | None
     base_failure: str | None
     recipes: Sequence[Recipe]
-    share: float
-    footprints: bool
     earlier: Report
     listed: int
     excluded: int
     walk: WalkCounts | None
-    budget: str | None
     sized: Sequence[SizedMember]
     bandwidth: float
-    workers: int
     stored_slots: int
 
     @cached_property
@@ -340,7 +299,7 @@ class PlannedRun:
     def words_alone(self) -> list[Member]:
         """Members of which the input embedding is read and no layer: refused ones, and indexed ones
         without a footprint."""
-        if not self.footprints or self.weights is None:
+        if not self.options.footprints or self.weights is None:
             return []
         refused = [entry.member for entry in self.sized if entry.member.may_tell_words]
         return [*refused, *self.earlier.lacking]
@@ -352,7 +311,8 @@ class PlannedRun:
 
     @cached_property
     def rule(self) -> WantedBytes:
-        return WantedBytes.by(self.weights, self.share, footprints=self.footprints)
+        share = 1.0 if self.options.verify else self.recipes[0].share
+        return WantedBytes.by(self.weights, share, footprints=self.options.footprints)
 
     @property
     def n_full(self) -> int:
@@ -381,19 +341,20 @@ class PlannedRun:
         if self.fetches_base:
             requests["api"] += 1
             requests["resolve"] += 1 + small_file
-            if self.footprints and self.weights is not None:
+            if self.options.footprints and self.weights is not None:
                 named = self.base.description().files or ()
                 requests["resolve"] += small_file * len(files_of(named))
         if self.walk is not None:
             requests["api"] += 1
         return requests
 
-    @property
-    def hours(self) -> RunHours:
+    def _hours(self) -> dict[str, object]:
+        """Once a run has started, bytes, requests and arithmetic go on at the same time."""
+        workers = self.options.workers or 1
         remote = _wanted(self.rule, (e for e in self.to_read if e.member.hub is not None))
         remote += self._bytes_of_words
         base_bytes = self.rule.of_base if self.fetches_base else 0
-        a_worker = (remote + self.base_again) / self.workers + base_bytes
+        a_worker = (remote + self.base_again) / workers + base_bytes
         weights = self.weights
         placements = weights.placed.placements if weights else ()
         parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
@@ -403,12 +364,22 @@ class PlannedRun:
         arithmetic_s = 1e-9 * PROCESSOR_NS * parameters * self.n_full / cpu_count()
         processor_s = arithmetic_s + SLOT_S * slots + REQUEST_S * sum(self.requests.values())
         _, limits = self._limits()
-        return RunHours(
-            start=START_S / 3600,
-            bandwidth=8 * a_worker / self.bandwidth / 3600,
-            requests=minutes(self.requests, limits) / 60,
-            processor=processor_s / self.workers / 3600,
-        )
+        hours = {
+            "bandwidth": 8 * a_worker / self.bandwidth / 3600,
+            "requests": minutes(self.requests, limits) / 60,
+            "processor": processor_s / workers / 3600,
+        }
+        total = START_S / 3600 + max(hours.values())
+        hours = {"start": START_S / 3600, **hours}
+        return {
+            "workers": workers,
+            "bandwidth_bits_per_s": self.bandwidth,
+            "cores_per_worker": cpu_count(),
+            **hours,
+            "total": total,
+            "at_most": AT_MOST * total,
+            "binds": max(hours, key=hours.__getitem__),
+        }
 
     @property
     def disk(self) -> CatalogBytes:
@@ -423,8 +394,8 @@ class PlannedRun:
             "base": self.base.name,
             "recipe": self.recipes[0].name,
             "recipes": [recipe.id for recipe in self.recipes],
-            "budget": self.budget,
-            "share": self.share,
+            "budget": self.options.budget,
+            "share": self.rule.share,
             "models": {
                 "listed": self.listed,
                 "excluded": self.excluded,
@@ -437,12 +408,7 @@ class PlannedRun:
             "bytes": self._bytes(),
             "requests": self._requests(),
             "walk": None if self.walk is None else asdict(self.walk),
-            "hours": {
-                "workers": self.workers,
-                "bandwidth_bits_per_s": self.bandwidth,
-                "cores_per_worker": cpu_count(),
-                **self.hours.to_json(),
-            },
+            "hours": self._hours(),
             "disk": self.disk.to_json(),
             "notes": self._notes(),
         }
@@ -493,9 +459,11 @@ class PlannedRun:
         n_full = sum(m.hub is not None and not m.is_adapter for m in self.words_alone)
         return n_full * (self.rule.embedding_bytes + self.rule.header_bytes)
 
-    def _limits(self) -> Limits:
-        session = self.base.session
-        return stated_limits(session.traffic.limits, has_token=session.has_token)
+    def _limits(self) -> tuple[str, Mapping[RequestKind, RateLimit]]:
+        """Whose they are, and the limits: as the Hub's answers state them, else the account's."""
+        account = "free" if self.base.session.has_token else "anonymous"
+        stated = self.base.session.traffic.limits
+        return "stated by the Hub" if stated else account, {**LIMITS[account], **stated}
 
     def _requests(self) -> dict[str, object]:
         account, limits = self._limits()
@@ -532,38 +500,19 @@ class PlannedRun:
         return [note for note, holds in notes.items() if holds]
 
 
-def _compares(member: Member, options: IndexOptions) -> bool:
-    """Whether the base's weights are read for it."""
-    is_read = member.refusal is None or (options.footprints and member.may_tell_words)
-    return is_read and not member.is_adapter
-
-
 def _wanted(rule: WantedBytes, entries: Iterable[SizedMember]) -> int:
     return sum(rule.of(entry.kind, entry.bytes) for entry in entries)
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
-    n_seen = 0
-
-    def counted() -> Iterable[Member]:
-        nonlocal n_seen
-        for member in members:
-            n_seen += 1
-            yield member
-
-    wanted = (member for member in counted() if is_wanted(member, options))
-    chosen = list(islice(wanted, options.limit))
-    return chosen, n_seen - len(chosen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsaved:
-    stored: ListingMemory
-    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-
-    def load(self, parent: str) -> list[dict[str, Any]] | None:
-        held = self.held.get(parent)
-        return self.stored.load(parent) if held is None else held
-
-    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        self.held[parent] = models
+    """Those that are wanted, up to the limit, and how many others came before."""
+    chosen: list[Member] = []
+    n_others = 0
+    for member in members:
+        if not is_wanted(member, options):
+            n_others += 1
+            continue
+        chosen.append(member)
+        if len(chosen) == options.limit:
+            break
+    return chosen, n_others

@@ -21,12 +21,22 @@ from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
-from .delta import RELATIVE_ROUNDING, Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius
+from .delta import RELATIVE_ROUNDING, LowRankDelta, MatrixUpdate, dense, flaw_of, frobenius
 from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Collector, Layout, Measurement
 from .footprint import read_footprint
 from .index import known_shapes
-from .job import IndexJob, base_parts, choose_device, cpu_count, ordered, single_torch_thread
+from .job import (
+    MOST_SHARE,
+    BaseParts,
+    IndexJob,
+    base_parts,
+    choose_device,
+    cpu_count,
+    ordered,
+    read_parts,
+    single_torch_thread,
+)
 from .kept_lexicon import known_lexicon
 from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
@@ -58,11 +68,10 @@ def collect_updates(
     """Pass the ΔW of every layer matrix of these roles to a collector; nothing is stored, and an
     adapter is taken for one of this base. A `RequestError` if the model cannot be read, or is not
     this base's."""
-    wanted = wanted_base(family)
     member = find_member(model, family.name)
     if not member.is_adapter:
-        member = refuse_strangers(member, wanted)
-    job = IndexJob(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
+        member = refuse_strangers(member, wanted_base(family))
+    job = IndexJob(base=family, threads=cpu_count())
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -96,8 +105,7 @@ class OpenUpdate:
         self, collector: Collector[Measurement], only: Collection[Key] | None = None
     ) -> None:
         """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
-        wanted = wanted_base(self.base)
-        job = IndexJob(base=self.base, wanted=wanted, recipes=(), layout=(), threads=self.threads)
+        job = IndexJob(base=self.base, threads=self.threads)
         collect_full(self.member, self.checkpoint, job, collector, only=only)
 
 
@@ -152,6 +160,8 @@ def weight_spectra(
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
+            if member.refusal is not None:
+                raise member.refusal
             checkpoint = opened.enter_context(closing(member.checkpoint()))
             placed = place_checkpoint(checkpoint, member.config)
         placed.require_known()
@@ -176,16 +186,22 @@ class _SpectrumCollector:
     def measure(self, update: MatrixUpdate) -> SlotSpectrum:
         """One update's spectrum. Both operands of a subtraction were rounded when stored."""
         delta, noise, rank = update.delta, update.noise_norm**2, None
+        energies: Float64[np.ndarray, " sigma"] = np.zeros(0)
         if isinstance(delta, LowRankDelta):
             noise, rank = 0.0, delta.left.shape[1]
-        elif update.weight_norm is not None:
+            left = torch.linalg.qr(delta.left.double()).R
+            right = torch.linalg.qr(delta.right.double().T).R
+            energies = torch.linalg.svdvals(left @ right.T).square().numpy()
+        elif delta is not None:
+            energies = _dense_energies(delta.matrix, self.device)
+        if rank is None and update.weight_norm is not None:
             with self.base.weights().matrix((update.slot, update.part)) as matrix:
                 noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
         return SlotSpectrum(
             slot=update.slot,
             part=update.part,
             shape=update.shape,
-            energies=np.zeros(0) if delta is None else _energies(delta, self.device),
+            energies=energies,
             noise_energy=noise,
             known_rank=rank,
         )
@@ -220,16 +236,6 @@ def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) 
         noise_energy=noise**2,
         known_rank=None,
     )
-
-
-def _energies(delta: Delta, device: torch.device) -> Float64[np.ndarray, " sigma"]:
-    if isinstance(delta, LowRankDelta):
-        left = torch.linalg.qr(delta.left.double()).R
-        right = torch.linalg.qr(delta.right.double().T).R
-        sigma = torch.linalg.svdvals(left @ right.T)
-        low: Float64[np.ndarray, " sigma"] = sigma.square().numpy()
-        return low
-    return _dense_energies(delta.matrix, device)
 
 
 def _dense_energies(matrix: torch.Tensor, device: torch.device) -> Float64[np.ndarray, " sigma"]:
@@ -281,7 +287,7 @@ def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:
     embedding and the base's are all that is read. A `RequestError` if it cannot be opened."""
     base = resolve_base(catalog, base_name)
     base.plan = FEW_BYTES
-    job = IndexJob(base=base, wanted=wanted_base(base), recipes=(), layout=(), footprints=True)
+    job = IndexJob(base=base, footprints=True)
     member = find_member(model, base.name)
     if member.refusal is not None and member.refusal.code != "quantized":
         raise _unanswered(model, member.refusal)
@@ -436,3 +442,78 @@ def names_of_base(catalog: Catalog, base: str) -> Wanted:
 def _unanswered(model: str, refusal: ModelError) -> RequestError:
     kind = UnknownModel if refusal.code in NOWHERE else RequestError
     return kind(f"{model}: {refusal}")
+
+
+ROW_SHARE = 0.01
+LEAST_ENTRIES = 20_000
+"""Entries from which ratios show a spike in every matrix: of toy models more rows are read."""
+
+MOST_ENTRIES = 500_000
+"""Entries that are read of each model: of 50 million, a hundredth; of more, fewer."""
+
+
+@dataclass(slots=True)
+class RowSample:
+    """The same rows of models of one base, (rows, in) by slot and part, in their stored types."""
+
+    base: Base
+    parts: BaseParts
+    shapes: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Of every tensor of the full models that were read, by source."""
+
+    @classmethod
+    def of_base(cls, catalog: Catalog, base: str) -> RowSample:
+        """Raises `BaseError` where the base's files cannot be read."""
+        opened = resolve_base(catalog, base)
+        opened.plan = FEW_BYTES
+        entries = sum(p.shape[0] * p.shape[1] for p in opened.weights().placed.placements)
+        share = min(max(ROW_SHARE, LEAST_ENTRIES / max(1, entries)), MOST_ENTRIES / max(1, entries))
+        share = min(share, MOST_SHARE)
+        return cls(opened, BaseParts(opened, share))
+
+    @property
+    def modules(self) -> Mapping[Key, str]:
+        """The name of the module that holds each matrix, as in the base's files."""
+        return {p.key: p.module for p in self.base.weights().placed.placements}
+
+    def of_the_base(self) -> dict[Key, torch.Tensor]:
+        return {key: self.parts.matrix(key)[0] for key in sorted(self.parts.parts)}
+
+    @single_torch_thread()
+    def read(self, source: str) -> dict[Key, torch.Tensor]:
+        """Those of the model in a folder or of a Hub id; of an adapter, added to the base's.
+
+        Raises:
+            ModelError: it cannot be read, or has not the base's layers.
+        """
+        member = find_member(source, self.base.name)
+        if member.refusal is not None:
+            raise member.refusal
+        member = member.with_config()
+        with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
+            if not member.is_adapter:
+                self.shapes[source] = {n: tuple(ref.shape) for n, ref in checkpoint.tensors.items()}
+                placed = place_checkpoint(checkpoint, member.config)
+                placed.require_known()
+                require_same_layers(placed, self.base.weights().placed)
+                read = read_parts(checkpoint, placed.placements, self.parts.parts)
+                return {placement.key: rows.clone() for placement, rows in read}
+            keeper = _Deltas()
+            collect_adapter(member, checkpoint, IndexJob(base=self.base, parts=self.parts), keeper)
+        rows = self.of_the_base()
+        for key, delta in keeper.deltas.items():
+            rows[key] = (rows[key].float() + delta).to(rows[key].dtype)
+        return rows
+
+
+@dataclass(slots=True)
+class _Deltas:
+    deltas: dict[Key, torch.Tensor] = field(default_factory=dict)
+
+    def measure(self, update: MatrixUpdate) -> tuple[Key, torch.Tensor | None]:
+        key, delta = (update.slot, update.part), update.delta
+        return key, None if delta is None else dense(delta).clone()
+
+    def take(self, measured: tuple[Key, torch.Tensor | None]) -> None:
+        if measured[1] is not None:
+            self.deltas[measured[0]] = measured[1]

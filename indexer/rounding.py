@@ -96,19 +96,16 @@ def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
         nearest: list[_RoundedCandidate] = []
         for candidate in candidates if rows else ():
             if candidate.record.id != member.record.id and (values := _same_rows(candidate, rows)):
-                compared = _RoundedCandidate(candidate.record.id, _far(rows, values), values)
+                far = _distance([r.values for r in rows], values)
+                if rows[0].is_exact:
+                    far = 1 - _equal_share(rows, values)
+                compared = _RoundedCandidate(candidate.record.id, far, values)
                 nearest = sorted([*nearest, compared], key=attrgetter("far"))[:NEAREST]
         return _line(rows, nearest) if nearest else None
     # what is said of the copy is why it was refused
     except Exception as err:
         log.debug("%s: its numbers are not compared", member.record.id, exc_info=err)
         return None
-
-
-def _far(rows: list[RoundedRows], values: list[torch.Tensor]) -> float:
-    if rows[0].is_exact:
-        return 1 - _equal_share(rows, values)
-    return _distance([r.values for r in rows], values)
 
 
 def _line(rows: list[RoundedRows], nearest: list[_RoundedCandidate]) -> str | None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import REASONS, BaseError, DeltadexError, ModelError, RequestError, StoreDamaged
+from ..options import Place
 from ..records import (
     Fingerprint,
     Footprint,
@@ -784,138 +785,112 @@ SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
 
 
-def index_members(
-    members: Sequence[Member],
-    job: IndexJob,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None = None,
-) -> Report:
-    """Fingerprint what is new among `members`: here, into parts, or by a Ray cluster. On
-    KeyboardInterrupt the models at work are dropped; those that ended stay."""
-    if options.ray is not None:
-        return index_on_ray(members, job, catalog, options, progress)
-    if options.parts is not None:
-        return index_into_parts(members, job, catalog, options, workers, progress)
-    return index_here(members, job, catalog, options, workers, progress)
+@dataclass(frozen=True, slots=True)
+class IndexRun:
+    """A run over members: what is new among them is fingerprinted here, into parts, or by a Ray
+    cluster, by up to `workers` at once. On KeyboardInterrupt the models at work are dropped; those
+    that ended stay."""
 
+    members: Sequence[Member]
+    job: IndexJob
+    catalog: Catalog
+    options: IndexOptions
+    workers: int
+    progress: Progress | None = None
 
-def index_here(
-    members: Sequence[Member],
-    job: IndexJob,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None,
-) -> Report:
-    """Record outcomes as they come, each before it is reported; only the calling thread writes the
-    catalog. Up to `workers` models are at work at once."""
-    known = catalog.known(job.base.name)
-    report, fresh = _begun(members, job, catalog, options, known)
-    catalog.relabel(job.base.name, report.relabelled)
-    report.begin(fresh, progress, job)
-    with closing(_recorded(fresh, job, catalog, known, workers)) as outcomes:
-        for n_done, outcome in enumerate(outcomes, start=1):
-            report.add(outcome, progress)
-            if n_done % SHED_EVERY == 0:
-                catalog.shed_memory()
-    _complete(report, job, catalog)
-    return report.end(job.base.bytes_fetched)
+    def report(self) -> Report:
+        if self.options.ray is not None:
+            return self._on_ray(self.options.ray)
+        return self._here() if self.options.parts is None else self._into_parts(self.options.parts)
 
+    def _here(self) -> Report:
+        """Record outcomes as they come, each before it is reported; only the calling thread writes
+        the catalog."""
+        job, catalog, known = self.job, self.catalog, self.catalog.known(self.job.base.name)
+        report, fresh = self._begun(known)
+        catalog.relabel(job.base.name, report.relabelled)
+        report.begin(fresh, self.progress, job)
+        with closing(_recorded(fresh, job, catalog, known, self.workers)) as outcomes:
+            for n_done, outcome in enumerate(outcomes, start=1):
+                report.add(outcome, self.progress)
+                if n_done % SHED_EVERY == 0:
+                    catalog.shed_memory()
+        self._complete(report)
+        return report.end(job.base.bytes_fetched)
 
-def index_into_parts(
-    members: Sequence[Member],
-    job: IndexJob,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None,
-) -> Report:
-    """Write what is neither known nor in a part as parts, lease by lease: a kill loses the current
-    lease. The catalog is only read."""
-    folder = PartFolder(str(options.parts))
-    known = catalog.known(job.base.name) | folder.known(job.base.name)
-    report, fresh = _begun(members, job, catalog, options, known)
-    if report.relabelled:
-        log.warning(
-            "%d models are read already, and their parts keep the labels that they have: "
-            "give --labels again to `deltadex index` on the merged catalog",
-            len(report.relabelled),
-        )
-    report.begin(fresh, progress, job)
-    for lease in leases(fresh, job.recipes):
-        part = read_lease(lease, job, workers)
-        folder.write(part)
-        for outcome in part.outcomes:
-            report.add(outcome, progress)
-    return report.end(job.base.bytes_fetched)
-
-
-def index_on_ray(
-    members: Sequence[Member],
-    job: IndexJob,
-    catalog: Catalog,
-    options: IndexOptions,
-    progress: Progress | None,
-) -> Report:
-    """Commit the parts that a cluster's workers write. Those that an earlier run left are committed
-    first; a worker that ends costs its lease's work: the same call goes on."""
-    base, base_bytes = job.base.name, 0
-    folder, known = PartFolder(str(options.parts or f"{catalog.path}.parts")), catalog.known(base)
-    commit_parts(catalog, folder, base, known)
-    report, fresh = _begun(members, job, catalog, options, known)
-    catalog.relabel(base, report.relabelled)
-    report.begin(fresh, progress)
-    with closing(_parts(fresh, job, folder, options)) as parts:
-        for part in parts:
-            commit_part(catalog, part, known=known)
-            base_bytes += part.base_bytes
+    def _into_parts(self, parts: Place) -> Report:
+        """Write what is neither known nor in a part as parts, lease by lease: a kill loses the
+        current lease. The catalog is only read."""
+        job, folder = self.job, PartFolder(str(parts))
+        known = self.catalog.known(job.base.name) | folder.known(job.base.name)
+        report, fresh = self._begun(known)
+        if report.relabelled:
+            log.warning(
+                "%d models are read already, and their parts keep the labels that they have: "
+                "give --labels again to `deltadex index` on the merged catalog",
+                len(report.relabelled),
+            )
+        report.begin(fresh, self.progress, job)
+        for lease in leases(fresh, job.recipes):
+            part = read_lease(lease, job, self.workers)
+            folder.write(part)
             for outcome in part.outcomes:
-                report.add(outcome, progress)
-            catalog.shed_memory()
-    _complete(report, job, catalog)
-    if options.parts is None:
-        folder.remove_family(base)
-    return report.end(base_bytes)
+                report.add(outcome, self.progress)
+        return report.end(job.base.bytes_fetched)
 
+    def _on_ray(self, address: str) -> Report:
+        """Commit the parts that a cluster's workers write. Those that an earlier run left are
+        committed first; a worker that ends costs its lease's work: the same call goes on."""
+        catalog, parts = self.catalog, self.options.parts
+        base, base_bytes, known = self.job.base.name, 0, catalog.known(self.job.base.name)
+        folder = PartFolder(str(parts or f"{catalog.path}.parts"))
+        commit_parts(catalog, folder, base, known)
+        report, fresh = self._begun(known)
+        catalog.relabel(base, report.relabelled)
+        report.begin(fresh, self.progress)
+        with closing(_parts(fresh, self.job, folder, address, self.options.workers)) as written:
+            for part in written:
+                commit_part(catalog, part, known=known)
+                base_bytes += part.base_bytes
+                for outcome in part.outcomes:
+                    report.add(outcome, self.progress)
+                catalog.shed_memory()
+        self._complete(report)
+        if parts is None:
+            folder.remove_family(base)
+        return report.end(base_bytes)
 
-def _begun(
-    members: Sequence[Member],
-    job: IndexJob,
-    catalog: Catalog,
-    options: IndexOptions,
-    known: Mapping[str, Known],
-) -> tuple[Report, list[Member]]:
-    """A report of what is known, and the members that are to be read."""
-    base = job.base.name
-    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
-    has_footprint = catalog.footprints.ids(base) if job.footprints else known
-    answered = catalog.footprints.answered(base) if job.lexicon.may_be else known
-    fresh = report.unread(members, known, options, has_footprint, answered)
-    if report.unanswered and job.lexicon.get() is not None:
-        return report, fresh + report.unanswered
-    for member in report.unanswered:
-        report.keep(member, known[member.record.id], has_footprint)
-    return report, fresh
+    def _begun(self, known: Mapping[str, Known]) -> tuple[Report, list[Member]]:
+        """A report of what is known, and the members that are to be read."""
+        job, footprints = self.job, self.catalog.footprints
+        report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
+        has_footprint = footprints.ids(job.base.name) if job.footprints else known
+        answered = footprints.answered(job.base.name) if job.lexicon.may_be else known
+        fresh = report.unread(self.members, known, self.options, has_footprint, answered)
+        if report.unanswered and job.lexicon.get() is not None:
+            return report, fresh + report.unanswered
+        for member in report.unanswered:
+            report.keep(member, known[member.record.id], has_footprint)
+        return report, fresh
 
-
-def _complete(report: Report, job: IndexJob, catalog: Catalog) -> None:
-    """Read the footprints of models that were indexed without, embeddings alone; settle copies."""
-    if job.base.name not in catalog.bases():
-        return
-    if report.lacking:
-        log.info("reading the embeddings of %d models that are indexed", len(report.lacking))
-    with single_torch_thread():
-        for member in report.lacking:
-            job.stop_if_cancelled()
-            checkpoint, footprint = _footprint_alone(member, None, job)
-            if footprint is not None:
-                catalog.footprints.add(job.base.name, member.record.id, footprint)
-            if checkpoint is not None:
-                report.bytes_read += checkpoint.bytes_read
-                checkpoint.close()
-    catalog.settle_copies(job.base.name)
+    def _complete(self, report: Report) -> None:
+        """Read the footprints of models that were indexed without, embeddings alone; settle
+        copies."""
+        base, catalog = self.job.base.name, self.catalog
+        if base not in catalog.bases():
+            return
+        if report.lacking:
+            log.info("reading the embeddings of %d models that are indexed", len(report.lacking))
+        with single_torch_thread():
+            for member in report.lacking:
+                self.job.stop_if_cancelled()
+                checkpoint, footprint = _footprint_alone(member, None, self.job)
+                if footprint is not None:
+                    catalog.footprints.add(base, member.record.id, footprint)
+                if checkpoint is not None:
+                    report.bytes_read += checkpoint.bytes_read
+                    checkpoint.close()
+        catalog.settle_copies(base)
 
 
 def _recorded(
@@ -974,16 +949,15 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 
 
 def _parts(
-    members: Sequence[Member], job: IndexJob, folder: PartFolder, options: IndexOptions
+    members: Sequence[Member], job: IndexJob, folder: PartFolder, address: str, workers: int
 ) -> Generator[Part, None, None]:
     """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
     refused = [member for member in members if member.refusal is not None]
     for lease in leases(refused, job.recipes):
         yield read_lease(lease, job)
     others = [member for member in members if member.refusal is None]
-    queue = deque(leases(others, job.recipes))
-    if queue and options.ray is not None:
-        with opened_cluster(options.ray, options.workers, job, folder.url) as cluster:
+    if queue := deque(leases(others, job.recipes)):
+        with opened_cluster(address, workers, job, folder.url) as cluster:
             yield from _written(queue, job, folder, cluster)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import ModelError
@@ -31,7 +32,14 @@ def read_tokenizer(content: Content) -> bytes | None:
     for files, build in _BUILDERS.items():
         texts = [content(name) for name in files]
         if all(text is not None for text in texts):
-            whole = _built(build, files[0], content, *texts)
+            try:
+                whole = build(content, *texts)
+            except ModelError:
+                raise
+            # of the library's own, which has no other class
+            except Exception as err:
+                line = f"{files[0]}: no tokenizer can be made of it"
+                raise ModelError("bad-config", line) from err
             return json.dumps(
                 {key: value for key, value in whole.items() if key not in LEFT_OUT},
                 ensure_ascii=False,
@@ -39,16 +47,6 @@ def read_tokenizer(content: Content) -> bytes | None:
                 separators=(",", ":"),
             ).encode()
     return None
-
-
-def _built(build: Callable[..., dict[str, Any]], file: str, *given: object) -> dict[str, Any]:
-    try:
-        return build(*given)
-    except ModelError:
-        raise
-    # of the library's own, which has no other class
-    except Exception as err:
-        raise ModelError("bad-config", f"{file}: no tokenizer can be made of it") from err
 
 
 def files_of(names: Collection[str]) -> list[str]:
@@ -79,7 +77,10 @@ def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
 
     lines = _text(vocabulary, "vocab.txt").split("\n")
     rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
-    settings = _settings(content)
+    settings: Mapping[str, Any] = {}
+    if (text := content("tokenizer_config.json")) is not None:
+        with suppress(ModelError):
+            settings = read_json(text, name="tokenizer_config.json")
     made = BertWordPieceTokenizer(
         rows, lowercase=bool(settings.get("do_lower_case", True)), unk_token="[UNK]"
     )
@@ -103,14 +104,6 @@ _BUILDERS: Mapping[tuple[str, ...], Callable[..., dict[str, Any]]] = {
     ("vocab.txt",): _wordpiece,
     ("vocab.json", "merges.txt"): _byte_pairs,
 }
-
-
-def _settings(content: Content) -> Mapping[str, Any]:
-    text = content("tokenizer_config.json")
-    try:
-        return {} if text is None else read_json(text, name="tokenizer_config.json")
-    except ModelError:
-        return {}
 
 
 def _text(content: bytes, name: str) -> str:

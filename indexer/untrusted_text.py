@@ -7,9 +7,9 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..records import LONGEST_TEXT
 
@@ -109,7 +109,10 @@ class BaseName(NamedTuple):
 
 
 @cache
-def _owners() -> dict[str, list[str]]:
-    text = (files(__package__) / "base_owners.json").read_text(encoding="utf-8")
-    data: dict[str, list[str]] = json.loads(text)
+def table_of(name: str) -> dict[str, Any]:
+    """One of the indexer's own tables, a JSON file beside this one."""
+    data: dict[str, Any] = json.loads((files(__package__) / name).read_text(encoding="utf-8"))
     return data
+
+
+_owners = partial(table_of, "base_owners.json")

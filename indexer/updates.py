@@ -36,6 +36,7 @@ from .delta import (
     LowRankDelta,
     MatrixUpdate,
     Scratch,
+    dense,
     flaw_of,
     frobenius,
     update_against,
@@ -105,7 +106,8 @@ def _note_on_unread(
 ) -> str:
     """What part of a model its update rests on: under a budget, and where layers moved, what has no
     slot is not compared."""
-    part = f"{placed.share_read} layer matrices"
+    n_read = len(placed.by_tensor())
+    part = f"{n_read} of {n_read + len(placed.unread)} layer matrices"
     names = name_some(placed.unread)
     if is_moved or job.parts is not None:
         return f"{PARTLY_READ}{part}: {names} were not read"
@@ -193,13 +195,6 @@ class _Comparison(Generic[Measurement]):
     collector: Collector[Measurement]
     gate: BaseGate
 
-    def _noise(self, placement: Placement, child: torch.Tensor, weight_norm: float) -> float:
-        """|rounding| of a stored matrix."""
-        rounding, stored = RELATIVE_ROUNDING[child.dtype], self.checkpoint
-        if isinstance(stored, DerivedCheckpoint):
-            rounding = max(rounding, stored.relative_error(placement.tensor, child))
-        return rounding * weight_norm
-
     def tasks(self) -> Iterator[_Task]:
         """Tensor by tensor, which threads may read themselves; under a budget matrix by matrix, its
         rows."""
@@ -247,12 +242,16 @@ class _Comparison(Generic[Measurement]):
             delta = update_against(child, weight, scratch, self.job.device)
             if flaw := flaw_of(delta.norm, child):
                 raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
+            rounding = RELATIVE_ROUNDING[child.dtype]
+            if isinstance(self.checkpoint, DerivedCheckpoint):
+                error = self.checkpoint.relative_error(placement.tensor, child)
+                rounding = max(rounding, error)
             update = MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
-                noise_norm=self._noise(placement, child, weight_norm),
+                noise_norm=rounding * weight_norm,
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
                 cut_start=parts.parts[key].start if parts else 0,
@@ -280,7 +279,8 @@ def collect_adapter(
     """Pass every module's update to the collector; the record with what the files say. Only methods
     whose ΔW is a function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
-    needs_config = bool(job.parts) or adapter.has_stacked_experts
+    # only the base's config tells how stacked experts are cut
+    needs_config = bool(job.parts) or any(len(shape) > 2 for shape in adapter.modules.values())
     base = job.base.weights() if needs_config else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
@@ -369,13 +369,9 @@ def _sum(updates: Sequence[MatrixUpdate]) -> MatrixUpdate:
             left = torch.cat((delta.left, other.left), dim=1)
             delta = LowRankDelta(left, torch.cat((delta.right, other.right)))
         else:
-            delta = DenseDelta(_dense(delta) + _dense(other))
+            delta = DenseDelta(dense(delta) + dense(other))
     noise = math.hypot(*(update.noise_norm for update in updates))
     return replace(first, delta=delta, noise_norm=noise)
-
-
-def _dense(delta: Delta) -> torch.Tensor:
-    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
 def _shapes(adapter: Adapter, job: IndexJob) -> dict[str, tuple[int, ...]]:

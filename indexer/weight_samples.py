@@ -96,8 +96,9 @@ def layer_matrices(
     if not chosen:
         chosen = {("", n): ((n, name), name) for n, name in enumerate(shapes)}
     found = (
-        LayerMatrix(tensor=name, group=group, layer=layer, shape=_flat(shapes[name]))
+        LayerMatrix(tensor=name, group=group, layer=layer, shape=(math.prod(leading), columns))
         for (group, layer), (_, name) in sorted(chosen.items())
+        for *leading, columns in [shapes[name]]
     )
     return tuple(found)[:MOST_MATRICES]
 
@@ -140,7 +141,7 @@ def sample_matrices(
     """The matrices with their runs, which are shorter where there are many. Peak: all runs."""
     matrices = list(matrices)
     refs = checkpoint.tensors
-    length = _run_length(matrices, refs, checkpoint.bytes_total)
+    length = _run_length(matrices, checkpoint)
     blocks = {_run_block(m): m for m in matrices}
     in_file = sorted(blocks, key=lambda b: (refs[b.tensor].file, refs[b.tensor].start))
     threads = 1 if checkpoint.concurrent else AT_ONCE
@@ -166,23 +167,14 @@ def _is_matrix(ref: TensorRef) -> bool:
     return ref.dtype in _FLOATS and len(ref.shape) in (2, 3) and min(ref.shape[-2:]) > 1
 
 
-def _flat(shape: tuple[int, ...]) -> tuple[int, int]:
-    return math.prod(shape[:-1]), shape[-1]
-
-
-def _run_length(
-    matrices: list[LayerMatrix], refs: Mapping[str, TensorRef], bytes_total: int
-) -> int:
-    length, limit = RUN, min(MOST_BYTES, max(LEAST_BYTES, MOST_SHARE * bytes_total))
-    while length > LEAST_RUN and _bytes(matrices, refs, length) > limit:
+def _run_length(matrices: Iterable[LayerMatrix], checkpoint: Checkpoint) -> int:
+    limit = min(MOST_BYTES, max(LEAST_BYTES, MOST_SHARE * checkpoint.bytes_total))
+    dtypes = ((m, DTYPES[checkpoint.tensors[m.tensor].dtype]) for m in matrices)
+    sizes = [(math.prod(m.shape), dtype.itemsize) for m, dtype in dtypes]
+    length = RUN
+    while length > LEAST_RUN and sum(min(length, n) * width for n, width in sizes) > limit:
         length //= 2
     return length
-
-
-def _bytes(matrices: Iterable[LayerMatrix], refs: Mapping[str, TensorRef], length: int) -> int:
-    return sum(
-        min(length, math.prod(m.shape)) * DTYPES[refs[m.tensor].dtype].itemsize for m in matrices
-    )
 
 
 def _run_block(matrix: LayerMatrix) -> RowBlock:

@@ -41,7 +41,7 @@ class Session:
         self, access: Access, *, about: Path | None = None, read_only: bool = False
     ) -> None:
         """`about`: The file that errors name, if not the catalog."""
-        self.access, self.path, self._read_only = access, about or access.path, read_only
+        self.access, self.path, self.read_only = access, about or access.path, read_only
         self._lock = threading.RLock()
         self._file: OpenFile | None = None
         self._cursor: duckdb.DuckDBPyConnection
@@ -78,7 +78,7 @@ class Session:
 
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
-        if self._read_only:
+        if self.read_only:
             raise StoreError(f"{self.path}: opened for reading only")
         with self.turn(writes=True) as file, file.writing:
             run(self._cursor, "BEGIN TRANSACTION")

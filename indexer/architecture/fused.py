@@ -59,7 +59,7 @@ class AttentionConfig:
 
 
 def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfig:
-    scopes = list(_scopes(config or {}))
+    scopes = [config or {}, *_nested(config or {}, NESTED)]
     return AttentionConfig(
         model_type=_text(scopes[:1], "model_type"),
         text_model_type=_text(scopes[::-1], "model_type"),
@@ -73,11 +73,6 @@ def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfi
         value_dim=_count(scopes, "v_head_dim"),
         inner_group=_count(scopes, "inner_group_num"),
     )
-
-
-def _scopes(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    yield config
-    yield from _nested(config, NESTED)
 
 
 def _nested(config: Mapping[str, object], names: Iterable[str]) -> Iterator[Mapping[str, object]]:

@@ -91,12 +91,6 @@ class PlacedModel:
                 "tensor of stacked experts",
             )
 
-    @property
-    def share_read(self) -> str:
-        """How many of the layers' stored matrices have slots, `8 of 12`."""
-        n_read = len(self.by_tensor())
-        return f"{n_read} of {n_read + len(self.unread)}"
-
     def by_tensor(self) -> dict[str, list[Placement]]:
         placements: dict[str, list[Placement]] = {}
         for placement in self.placements:

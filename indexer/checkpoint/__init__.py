@@ -8,6 +8,7 @@ from .dequantised import dequantised as dequantised
 from .dequantised import is_eight_bit as is_eight_bit
 from .derived import Derived as Derived
 from .derived import DerivedCheckpoint as DerivedCheckpoint
+from .derived import turned as turned
 from .files import ALL_TENSORS as ALL_TENSORS
 from .files import DTYPES as DTYPES
 from .files import FEW_BYTES as FEW_BYTES

@@ -27,6 +27,16 @@ class Derived:
     error: Callable[[torch.Tensor], float] | None = None
 
 
+def turned(ref: TensorRef) -> Derived:
+    """The matrix with its rows as columns."""
+    return Derived(
+        of=ref.name,
+        shape=ref.shape[::-1],
+        compute=lambda stored: stored.read(ref.name).T.contiguous(),
+        dtype=ref.dtype,
+    )
+
+
 class DerivedCheckpoint:
     """A checkpoint of which some tensors have another name, and others are computed, as `note`
     says. Peak: two computed tensors for each thread."""

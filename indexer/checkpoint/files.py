@@ -169,20 +169,13 @@ class LocalFile:
 
     bytes_fetched = None
 
-    def __init__(
-        self,
-        descriptor: int,
-        name: str,
-        *,
-        whole: bool = False,
-        often: bool = False,
-        listed: str | None = None,
-    ) -> None:
-        self.name, self._listed, self._often = name, listed, often
-        self.plan = replace(LOCAL_PLAN, whole=whole)
+    def __init__(self, folder: ModelFolder, file: str) -> None:
+        self.name, self._often = _printable(file), folder.often
+        self._listed = folder.listed_sha256(file)
+        self.plan = replace(LOCAL_PLAN, whole=folder.whole)
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
-        self._descriptor = descriptor
+        self._descriptor = folder.descriptor(file)
         with ExitStack() as opened:
             opened.callback(self.close)
             self._state = self._file_state()
@@ -297,20 +290,14 @@ class ModelFolder:
         return self.start(file, MAX_BYTES + 1)
 
     def start(self, file: str, size: int) -> bytes:
-        with reading(_printable(file)), os.fdopen(self._open(file), "rb") as opened:
+        with reading(_printable(file)), os.fdopen(self.descriptor(file), "rb") as opened:
             return opened.read(size)
 
     def json(self, file: str) -> dict[str, object]:
         return read_json(self.content(file), name=file)
 
     def source(self, file: str) -> LocalFile:
-        return LocalFile(
-            self._open(file),
-            _printable(file),
-            whole=self.whole,
-            often=self.often,
-            listed=self.listed_sha256(file),
-        )
+        return LocalFile(self, file)
 
     def listed_sha256(self, file: str) -> str | None:
         """The SHA-256 by which the Hub client's cache names a file; None of other files."""
@@ -319,7 +306,7 @@ class ModelFolder:
 
     def sha256(self, file: str) -> str:
         """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id."""
-        with reading(_printable(file)), os.fdopen(self._open(file), "rb") as opened:
+        with reading(_printable(file)), os.fdopen(self.descriptor(file), "rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
 
     def signature(self) -> str:
@@ -351,7 +338,7 @@ class ModelFolder:
             status = entry.stat()
         return status if stat.S_ISREG(status.st_mode) else None
 
-    def _open(self, file: str) -> int:
+    def descriptor(self, file: str) -> int:
         """A descriptor of a regular file, for reading; never of a pipe, device or socket."""
         place, name = self._real(file), _printable(file)
         with reading(name):

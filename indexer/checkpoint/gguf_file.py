@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ import torch
 
 from ...errors import ModelError
 from ..untrusted_text import shown
-from .derived import Derived, DerivedCheckpoint
+from .derived import Derived, DerivedCheckpoint, turned
 from .files import (
     LFS_POINTER,
     MAX_DIMS,
@@ -294,12 +294,11 @@ def under_usual_names(file: Checkpoint, settings: Mapping[str, object]) -> GgufC
             continue
         new = f"{names['blk']}.{match['layer']}.{new}" if match["layer"] else new
         new = f"{new}.{match['kind']}"
-        stored = _Stored(ref, _head_size(heads, ref, match["part"], str(architecture)))
-        is_turned = architecture == "gpt2" and is_layer
-        if stored.is_plain and not is_turned:
-            kept[new] = name
+        head = _head_size(heads, ref, match["part"], str(architecture))
+        if found := _derived(ref, head, is_turned=architecture == "gpt2" and is_layer):
+            derived[new] = found
         else:
-            derived[new] = stored.turned() if is_turned else stored.derived()
+            kept[new] = name
     unread = [dtype for dtype in types if dtype not in {read for read, *_ in _READ.values()}]
     if unread:
         line = f"weights are stored as GGUF ({max(unread, key=types.__getitem__)})"
@@ -324,59 +323,36 @@ def _head_size(counts: tuple[object, object], ref: TensorRef, part: str, archite
     return rows // heads
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A tensor as it lies in the file; `head`: rows of a head, whose two halves alternate there."""
+def _derived(ref: TensorRef, head: int, *, is_turned: bool) -> Derived | None:
+    """A tensor as transformers has it; None where it lies so in the file. `head`: rows of a head,
+    whose two halves alternate there; `is_turned`: it is in × out, as GPT-2 has it."""
+    name = ref.name
 
-    ref: TensorRef
-    head: int
-
-    @property
-    def is_plain(self) -> bool:
-        return not self.head and self.ref.dtype != "Q8_0"
-
-    def derived(self) -> Derived:
-        shape, name = self.ref.shape, self.ref.name
-
-        def compute(stored: Checkpoint) -> torch.Tensor:
-            return self._in_order(stored.read(name))
-
-        def rows(stored: Checkpoint, block: RowBlock) -> torch.Tensor:
-            size = self.head or 1
-            first, last = block.start // size * size, -(-block.stop // size) * size
-            ((_, values),) = stored.stream_rows([RowBlock(name, first, last)])
-            values = self._in_order(values)[block.start - first : block.stop - first]
-            return block.cut(values)
-
-        return Derived(
-            of=name, shape=shape, compute=compute, dtype=self._dtype, rows=rows, error=self._error
-        )
-
-    def turned(self) -> Derived:
-        """The matrix as GPT-2 has it, in × out."""
-        name = self.ref.name
-        return Derived(
-            of=name,
-            shape=self.ref.shape[::-1],
-            compute=lambda stored: stored.read(name).T.contiguous(),
-            dtype=self._dtype,
-            error=self._error,
-        )
-
-    @property
-    def _dtype(self) -> str:
-        return "F32" if self.ref.dtype == "Q8_0" else self.ref.dtype
-
-    @property
-    def _error(self) -> Callable[[torch.Tensor], float] | None:
-        return _q8_error if self.ref.dtype == "Q8_0" else None
-
-    def _in_order(self, values: torch.Tensor) -> torch.Tensor:
-        if not self.head:
+    def in_order(values: torch.Tensor) -> torch.Tensor:
+        if not head:
             return values
-        n_heads = len(values) // self.head
-        pairs = values.reshape(n_heads, self.head // 2, 2, *values.shape[1:])
+        pairs = values.reshape(len(values) // head, head // 2, 2, *values.shape[1:])
         return pairs.transpose(1, 2).reshape(values.shape)
+
+    def rows(stored: Checkpoint, block: RowBlock) -> torch.Tensor:
+        size = head or 1
+        first, last = block.start // size * size, -(-block.stop // size) * size
+        ((_, values),) = stored.stream_rows([RowBlock(name, first, last)])
+        return block.cut(in_order(values)[block.start - first : block.stop - first])
+
+    if is_turned:
+        derived = turned(ref)
+    elif head or ref.dtype == "Q8_0":
+        derived = Derived(
+            of=name,
+            shape=ref.shape,
+            compute=lambda stored: in_order(stored.read(name)),
+            dtype=ref.dtype,
+            rows=rows,
+        )
+    else:
+        return None
+    return replace(derived, dtype="F32", error=_q8_error) if ref.dtype == "Q8_0" else derived
 
 
 def _q8_error(part: torch.Tensor) -> float:

@@ -98,9 +98,7 @@ def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteF
     """A file on the Hub without its bytes: a HEAD request gives size, content hash and address."""
     what = f"{repo_id}: {path}"
     session.refuse_offline(what)
-    call = session.call(what)
-    call.leaves_hub = False
-    with call.current():
+    with session.call(what, leaves_hub=False).current():
         response = session.send("HEAD", session.file_url(repo_id, commit or "main", path), {})
     headers = response.headers
     require_commit(response, commit, what)
@@ -152,8 +150,7 @@ class RemoteBytes:
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
         transfer = _Transfer(what, start, stop)
-        call = self._session.call(what)
-        call.max_bytes, call.on_bytes = _NO_LIMIT, self._count
+        call = self._session.call(what, max_bytes=_NO_LIMIT, on_bytes=self._count)
         expired = False
         with call.current(expected_bytes=stop - start):
             while not transfer.complete:
@@ -624,8 +621,7 @@ def read_small_file(
             raise ModelError("hub-bad-answer", f"{what}: larger than {max_bytes} bytes")
         return content
     session.refuse_offline(what)
-    call = session.call(what, patience)
-    call.max_bytes = max_bytes
+    call = session.call(what, patience, max_bytes=max_bytes)
     url = session.file_url(model.id, model.sha or "main", name)
     with call.current(expected_bytes=max_bytes):
         while True:

@@ -406,8 +406,7 @@ def _pages(
     what = f"children of {parent}"
     url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        call = session.call(what)
-        call.passes = frozenset({400})
+        call = session.call(what, passes=frozenset({400}))
         page, response = request_json(session, call, url)
         if response.status_code == 400:
             raise _Refused

@@ -50,8 +50,7 @@ class WebSource:
         self.url = self.name.rstrip("/")
 
     def read(self, file: str, limit: int) -> bytes:
-        call = self.session.call(f"{self.name}: {file}")
-        call.max_bytes = limit
+        call = self.session.call(f"{self.name}: {file}", max_bytes=limit)
         try:
             with call.current(expected_bytes=limit):
                 response = self.session.send("GET", f"{self.url}/{file}", {})
@@ -62,8 +61,7 @@ class WebSource:
         return response.content
 
     def stream(self, file: str, size: int) -> Iterator[bytes]:
-        call, start = self.session.call(f"{self.name}: {file}"), 0
-        call.max_bytes = size
+        call, start = self.session.call(f"{self.name}: {file}", max_bytes=size), 0
         try:
             with call.current(expected_bytes=size):
                 while start < size:

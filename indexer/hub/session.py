@@ -62,45 +62,38 @@ SAME_WINDOW_S = 5.0
 
 
 @dataclass(slots=True)
-class _Window:
-    remaining: int
-    ends_at: float
-
-
-@dataclass(slots=True)
 class LocalBudget:
     """A token bucket for each kind of request, of one process. Safe between threads.
 
     Without a word of the Hub it grants everything.
     """
 
-    _windows: dict[RequestKind, _Window] = field(default_factory=dict)
+    _windows: dict[RequestKind, tuple[int, float]] = field(default_factory=dict)
+    """Requests that are left, and when there are new ones."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, kind: RequestKind) -> float:
         """Take one request. Returns 0, or the seconds after which to ask again."""
         with self._lock:
-            window, now = self._windows.get(kind), time.monotonic()
-            if window is None:
-                return 0.0
-            if now >= window.ends_at:
-                del self._windows[kind]
-                return 0.0
-            if window.remaining > 0:
-                window.remaining -= 1
-                return 0.0
-            return window.ends_at - now
+            now = time.monotonic()
+            remaining, ends_at = self._windows.get(kind, (0, now))
+            if now >= ends_at:
+                self._windows.pop(kind, None)
+            elif remaining > 0:
+                self._windows[kind] = remaining - 1, ends_at
+            else:
+                return ends_at - now
+            return 0.0
 
     def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
         """Learn what the Hub says: requests left, and seconds until there are new ones."""
         ends_at = time.monotonic() + reset_s
         with self._lock:
-            window = self._windows.get(kind)
-            if window is None or ends_at > window.ends_at + SAME_WINDOW_S:
-                self._windows[kind] = _Window(remaining, ends_at)
-            else:
+            known = self._windows.get(kind)
+            if known is not None and ends_at <= known[1] + SAME_WINDOW_S:
                 # answers overtake one another: the smallest count is the latest
-                window.remaining = min(window.remaining, remaining)
+                remaining, ends_at = min(known[0], remaining), known[1]
+            self._windows[kind] = remaining, ends_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,9 +546,9 @@ class HubSession:
         """(scheme, host, port) that may see the token."""
         return origin_of(httpx2.URL(self.endpoint))
 
-    def call(self, what: str, patience: Patience | None = None) -> Call:
+    def call(self, what: str, patience: Patience | None = None, **settings: Any) -> Call:
         hub_client()
-        return Call(what=what, session=self, patience=patience or self.patience)
+        return Call(what=what, session=self, patience=patience or self.patience, **settings)
 
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False

@@ -92,16 +92,16 @@ class Listings:
     base: str
 
     def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        """Store the children of `parent`."""
-        key = [self.base, parent]
+        """Store the children of `parent`, unless the catalog is only read."""
 
         def replace(session: Session) -> None:
+            key = [self.base, parent]
             session.execute("DELETE FROM listings WHERE base = ? AND parent = ?", key)
-            session.execute(
-                f"INSERT INTO listings VALUES (?, ?, ?, {NOW})", [*key, json.dumps(models)]
-            )
+            sql = f"INSERT INTO listings VALUES (?, ?, ?, {NOW})"
+            session.execute(sql, [*key, json.dumps(models)])
 
-        self.session.write(replace)
+        if not self.session.read_only:
+            self.session.write(replace)
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """The children of `parent`, unless they were listed too long ago."""

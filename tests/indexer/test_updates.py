@@ -211,11 +211,11 @@ def test_an_unaltered_copy_has_no_energies_and_what_cannot_be_read_is_refused_by
     base = str(folder / "base")
     (tmp_path / "empty").mkdir()
 
-    _, spectra = update_spectra(catalog, base, base)
-
-    assert all(s.energies.size == 0 for s in spectra)
-    with pytest.raises(RequestError, match="empty"):
-        update_spectra(catalog, str(tmp_path / "empty"), base)
+    assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base)[1])
+    gone = (weight_spectra, "gone")
+    for of, name in [(update_spectra, "empty"), (weight_spectra, "empty"), gone]:
+        with pytest.raises(RequestError, match=name):
+            of(catalog, str(tmp_path / name), base)
 
 
 @pytest.mark.parametrize(
