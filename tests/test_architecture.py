@@ -1,5 +1,6 @@
 import ast
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -78,15 +79,22 @@ ONE_ROOM_KNOWS = {
 }
 MODULES = sorted(
     path
-    for path in ROOT.rglob("*.py")
-    if path.relative_to(ROOT).parts[0].removesuffix(".py") in {k.split("/")[0] for k in MAY_IMPORT}
+    for name in {key.split("/")[0] for key in MAY_IMPORT}
+    for path in (*ROOT.glob(f"{name}.py"), *ROOT.glob(f"{name}/**/*.py"))
 )
+
+
+@cache
+def _statements(path):
+    """Every import in a file."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _imports(path):
     """(absolute first name, room of the package) of every import in a file."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name.split(".")[0], None
@@ -118,7 +126,7 @@ def test_imports_point_one_way(path):
 def _imported_files(path):
     """The files of the package that a file imports from, wherever in it; but for the `__init__` of
     a package that it is in."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
             for alias in node.names:

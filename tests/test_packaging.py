@@ -98,16 +98,6 @@ def test_a_release_has_one_version_and_one_date():
     subprocess.run([*command, *schema], check=True)
 
 
-def test_an_index_of_packages_takes_both_files(wheel):
-    files = [str(wheel), *map(str, wheel.parent.glob("*.tar.gz"))]
-    command = [sys.executable, "-m", "twine", "check", "--strict", *files]
-
-    checked = subprocess.run(command, capture_output=True, text=True)
-
-    assert len(files) == 2
-    assert checked.returncode == 0, checked.stdout
-
-
 @pytest.fixture
 def installed(wheel, tmp_path):
     """Runs Python where the wheel is installed, with the dependencies of this environment."""
@@ -132,6 +122,7 @@ def installed(wheel, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
     models = make_family(tmp_path)
 

@@ -177,15 +177,6 @@ TOYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A command that the Makefile or a page tells people to run: a benchmark and its options."""
-
-    where: str
-    benchmark: Sequence[str]
-    options: frozenset[str]
-
-
 def names_of_benchmarks():
     """Every script in benchmarks/, and every package that can be run."""
     folder = ROOT / "benchmarks"
@@ -195,27 +186,19 @@ def names_of_benchmarks():
 
 
 def named_commands():
-    """Benchmarks as the Makefile runs them, and as the pages write them."""
-    makefile = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
-    for recipe in re.findall(r"^bench[\w-]*:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE):
-        yield from commands_in("Makefile", recipe.splitlines())
-    for page in DOCS:
-        text = page.read_text("utf-8")
-        blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        spans = re.findall(r"(?<!`)`([^`]+)`(?!`)", re.sub(r"(?ms)^```.*?^```", "", text))
-        lines = [line for block in blocks for line in block.splitlines()]
-        yield from commands_in(page.name, [*lines, *(span.replace("\n", " ") for span in spans)])
+    """Benchmarks that the Makefile runs or a page names: by page and script, their options."""
+    run = re.compile(r"python (?:(benchmarks/\S+)\.py|-m (benchmarks\.\w+) [\w-]+)([^`\n]*)")
+    named = {}
+    for page in (ROOT / "Makefile", *DOCS):
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for script, package, rest in run.findall(text):
+            options = re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)
+            place = page.name, script or package.replace(".", "/")
+            named.setdefault(place, set()).update(options)
+    return named
 
 
-def commands_in(where, lines):
-    """The benchmarks that are run in these lines."""
-    run = re.compile(r"python (?:(benchmarks/\S+\.py)|-m (benchmarks\.\w+) ([\w-]+))(.*)")
-    for script, package, command, rest in (found for line in lines for found in run.findall(line)):
-        benchmark = (script,) if script else ("-m", package, command)
-        yield Named(where, benchmark, frozenset(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)))
-
-
-NAMED = list(named_commands())
+NAMED = named_commands()
 
 
 @pytest.fixture
@@ -274,27 +257,11 @@ def test_every_benchmark_has_a_toy_run():
     assert {toy.benchmark for toy in TOYS.values()} == names_of_benchmarks()
 
 
-def test_commands_are_found_in_the_makefile_and_in_the_docs():
-    benchmarks = {part for named in NAMED for part in named.benchmark}
-
-    assert {named.where for named in NAMED} >= {"Makefile", "benchmarks.md"}
-    assert {"benchmarks/scale.py", "benchmarks.families", "score"} <= benchmarks
-
-
-@pytest.mark.parametrize(
-    "named", NAMED, ids=lambda named: f"{named.where}: {' '.join(named.benchmark)}"
-)
+@pytest.mark.parametrize("named", NAMED, ids=": ".join)
 def test_a_command_of_the_makefile_or_the_docs_has_the_options_that_it_names(named):
-    if named.benchmark[0] == "-m":
-        sources = (ROOT / named.benchmark[1].replace(".", "/")).rglob("*.py")
-        sources = [*sources, ROOT / f"{named.benchmark[1].replace('.', '/')}.py"]
-    else:
-        sources = [ROOT / named.benchmark[0]]
-    declared = {
-        option
-        for source in sources
-        if source.exists()
-        for option in re.findall(r"\"(--[a-z][a-z-]*)\"", source.read_text("utf-8"))
-    }
+    script = ROOT / named[1]
+    sources = [*script.rglob("*.py"), script.with_name(f"{script.name}.py")]
+    text = "".join(source.read_text("utf-8") for source in sources if source.exists())
 
-    assert named.options <= declared
+    assert NAMED[named] <= set(re.findall(r"\"(--[a-z][a-z-]*)\"", text))
+    assert {page for page, _ in NAMED} >= {"Makefile", "benchmarks.md"}

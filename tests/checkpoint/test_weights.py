@@ -105,25 +105,6 @@ def test_a_folder_without_a_clear_choice_is_refused(tmp_path, files, code):
         open_local(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda path: path.symlink_to("nowhere"), "unreadable: {}: No such file"),
-        (lambda path: path.mkdir(), "unreadable: {}: not a file"),
-        (os.mkfifo, "unreadable: {}: not a file"),
-        (lambda path: path.touch(), "truncated: {}"),
-    ],
-    ids=["link to nowhere", "folder", "pipe", "empty file"],
-)
-def test_what_is_no_file_or_an_empty_one_is_said(tmp_path, make, said):
-    make(tmp_path / "pytorch_model.bin")
-
-    with pytest.raises(ModelError, match=said.format("pytorch_model.bin")):
-        open_local(tmp_path)
-    with pytest.raises(ModelError, match="not-found"):
-        open_local(tmp_path / "nowhere")
-
-
 def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_is_read(tmp_path):
     write_weights(tmp_path / "model.safetensors", ONES)
     with pytest.raises(ModelError, match=r"no-weights: .*adapter_model\.safetensors or"):

@@ -36,11 +36,3 @@ def test_backup_prints_the_contract_and_other_commands_read_it(db, tmp_path):
     refused = run(target, "--db", db)
     assert (refused.exit_code, "--force replaces it" in refused.stderr) == (2, True)
     assert run(target, "--db", db, "--force").exit_code == 0
-
-
-def test_without_a_catalog_there_is_nothing_to_copy(tmp_path):
-    result = run(tmp_path / "b.duckdb", "--db", tmp_path / "none.duckdb")
-
-    assert result.exit_code == 2
-    assert "no catalog there yet" in result.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def test_what_is_no_catalog_is_said_in_a_line_of_its_own(tmp_path, place):
     make, line = PLACES[place]
     make(tmp_path / "c.duckdb")
 
-    for command in (("ls",), ("sql", "SELECT 1")):
+    for command in (("ls",), ("sql", "SELECT 1"), ("backup", tmp_path / "b.duckdb")):
         done = run(tmp_path, *command)
 
         assert done.exit_code in (2, 3)

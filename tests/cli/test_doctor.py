@@ -65,17 +65,6 @@ def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
     assert "→ `deltadex rm`" in first.stdout
 
 
-def test_a_file_that_is_no_catalog_is_a_report_without_a_traceback(tmp_path):
-    (tmp_path / "c.duckdb").write_bytes(b"DUCK" * 999)
-
-    result = run(tmp_path / "c.duckdb")
-
-    assert result.exit_code == 1
-    assert "problem   catalog" in result.stdout
-    assert "versions" in result.stdout
-    assert isinstance(result.exception, SystemExit)
-
-
 def test_a_quick_examination_reads_no_rows_and_says_so(db):
     checked = json.loads(run(db, "--check", "--json").stdout)["checks"]
     quick = json.loads(run(db, "--quick", "--json").stdout)["checks"]

@@ -28,7 +28,7 @@ def index(folder, text, *arguments):
 
 
 def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
-    result = index(family, "model;dataset\nmodels/a-0;x\nmodels/a-7;x\n", "--json")
+    result = index(family, "model;dataset\nmodels/a-0;x\nmodels/a-7;x\nmodels/a-0;x\n", "--json")
 
     assert result.exit_code == 0
     assert json.loads(result.stdout)["labels"] == {
@@ -36,7 +36,8 @@ def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
         "matched": 1,
         "unmatched": ["models/a-7"],
     }
-    assert "labels.csv: 2 rows, 1 matched; 1 name no model here, nearest: " in result.stderr
+    counted = "labels.csv: 2 rows, 1 matched; 1 name no model here, nearest: 'models/a-7' → '"
+    assert counted in result.stderr
 
 
 def test_labels_that_are_guessed_from_names_are_said_with_what_overrides_them(family):
@@ -54,7 +55,8 @@ def test_a_file_that_names_no_model_stops_the_run_before_it_reads(family):
     result = index(family, "model,dataset\nnobody,x\n")
 
     assert result.exit_code == 3
-    assert "0 matched" in result.stderr
+    assert "1 row, 0 matched" in result.stderr
+    assert "models here are: 'a-0', 'a-1'" in result.stderr
     assert "Traceback" not in result.stderr
     assert not list(family.glob("*.duckdb"))
 

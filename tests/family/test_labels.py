@@ -75,22 +75,6 @@ def test_unusable_files_are_one_line(path, content, message):
         read_labels(path)
 
 
-def _members(*ids):
-    return [Member(record=ModelRecord(id=id, base="b")) for id in ids]
-
-
-def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(path):
-    path.write_text("model,dataset\nbert-imdb,imdb\nbert-agnew,agnews\nzzz,x\nbert-imdb,imdb\n")
-
-    matches = read_labels(path).match(_members("bert-imdb", "bert-agnews", "bert-trec"))
-
-    assert matches.to_json() == {"rows": 3, "matched": 1, "unmatched": ["bert-agnew", "zzz"]}
-    assert str(matches) == (
-        "labels.csv: 3 rows, 1 matched; 2 name no model here, "
-        "nearest: 'bert-agnew' → 'bert-agnews', 'zzz'"
-    )
-
-
 @pytest.mark.parametrize("by_path", ["sub/m", "./sub/m/"])
 def test_a_model_by_its_id_and_by_its_path_is_one_model(tmp_path, path, by_path):
     folder = tmp_path / "sub" / "m"
@@ -103,13 +87,6 @@ def test_a_model_by_its_id_and_by_its_path_is_one_model(tmp_path, path, by_path)
         read_labels(path).match([member])
     (tmp_path / "m").mkdir()  # what the first row names
     assert _apply(path, "m", member.folder).dataset == "y"
-
-
-def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(path):
-    path.write_text("model,dataset\nmodels/a,imdb\n")
-
-    with pytest.raises(SourceError, match=r"1 row, 0 matched; .* models here are: 'b', 'c'"):
-        read_labels(path).match(_members("b", "c"))
 
 
 @pytest.mark.parametrize(

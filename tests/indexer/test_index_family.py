@@ -196,22 +196,6 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
     assert (_codes(again), again.bytes_read) == (_codes(report), 0)
 
 
-def test_labels_that_change_take_effect_without_reading_and_unknown_ones_are_named(
-    family, catalog, caplog
-):
-    caplog.set_level("INFO", logger="deltadex")
-    index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
-    other = family / "other.csv"
-    other.write_text("model,dataset\na-0,new\nnobody,b\n")
-
-    report = index_family(catalog, _options(family, labels=other))
-
-    assert report.bytes_read == 0
-    assert catalog.model("a-0").dataset == "new"
-    assert catalog.model("b-0").dataset == "b"
-    assert ["nobody" in record.getMessage() for record in caplog.records].count(True) == 1
-
-
 def test_an_id_of_another_folder_is_not_overwritten(family, tmp_path, catalog):
     index_family(catalog, _options(family))
     before = _vector(catalog, "a-0")

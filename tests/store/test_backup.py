@@ -12,7 +12,7 @@ from outcomes import OTHER, RECIPE, SIGNATURE, data_set, indexed, linear, unit
 from patients import SCHEMA
 from processes import process, said
 
-from deltadex.errors import RequestError, StoreFull
+from deltadex.errors import RequestError, StoreError, StoreFull
 from deltadex.store import BaseRecord, Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
@@ -176,13 +176,19 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(path, targe
 
 
 def test_a_target_that_is_no_place_for_a_backup_is_refused(path, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
     (tmp_path / "link.duckdb").symlink_to(path)
+    (tmp_path / "other.duckdb").symlink_to(precious)
     named = {"missing/b.duckdb": "no such folder", "": "folder"}
     itself = dict.fromkeys(("c.duckdb", "link.duckdb"), "the catalog itself")
     with Catalog.open(path) as catalog:
         for name, reason in (named | itself).items():
             with pytest.raises(RequestError, match=reason):
                 back_up(catalog, tmp_path / name, replace=True)
+        with pytest.raises(StoreError, match="a symbolic link"):
+            back_up(catalog, tmp_path / "other.duckdb", replace=True)
+    assert precious.read_bytes() == b"precious"
 
 
 # what a killed backup leaves

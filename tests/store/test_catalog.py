@@ -26,15 +26,7 @@ from deltadex.errors import (
     StoreFull,
 )
 from deltadex.records import Fingerprint, ModelRecord, Refused
-from deltadex.store import (
-    Catalog,
-    ModelFilter,
-    Page,
-    back_up,
-    opening,
-    write_parquet,
-    write_safetensors,
-)
+from deltadex.store import Catalog, ModelFilter, Page, opening, write_parquet, write_safetensors
 from deltadex.store.opening import memory_connection
 
 
@@ -267,12 +259,6 @@ def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path)
         assert [row.id for row in catalog.models()] == ["m"]
 
 
-# Pages
-
-
-# Symbolic links in the place of a catalog, or of what is beside it
-
-
 def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(catalog):
     for number in range(12):
         labels = {
@@ -305,6 +291,9 @@ def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(ca
     assert found("åSA-1") == ["m01", "m04", "m07", "m10"]
     assert found("SET3") == ["m03", "m07", "m11"]
     assert found("%") == found("_") == found("' OR 1=1 --") == []
+
+
+# Symbolic links in the place of a catalog, or of what is beside it
 
 
 @pytest.fixture(scope="module")
@@ -362,15 +351,3 @@ def test_a_catalog_is_not_opened_under_a_second_name(db):
 
     with pytest.raises(StoreError, match=f"name the file itself, .*{db.name}"):
         Catalog.open(link)
-
-
-def test_a_backup_replaces_no_link(db, tmp_path):
-    precious, link = tmp_path / "precious", tmp_path / "b.duckdb"
-    precious.write_bytes(b"precious")
-    link.symlink_to(precious)
-
-    with Catalog.open(db) as catalog, pytest.raises(StoreError, match="a symbolic link"):
-        back_up(catalog, link, replace=True)
-
-    assert precious.read_bytes() == b"precious"
-    assert link.is_symlink()

@@ -5,7 +5,7 @@ import socket
 import pytest
 from click.testing import CliRunner
 from qdrant_client import models
-from qdrant_families import BASE, RECIPE, export, make_catalog, unit_vectors
+from qdrant_families import BASE, RECIPE, export, make_catalog
 
 from deltadex.cli import main
 from deltadex.errors import EngineError, RecipeMismatch, StoreFull
@@ -102,15 +102,3 @@ def test_points_of_another_program_are_left_alone(catalog, server, id):
     ):
         with pytest.raises(RecipeMismatch, match="another program"):
             asked()
-
-
-def test_a_search_says_that_the_server_went_away(catalog, server):
-    export(catalog, server.target())
-    use_exported(catalog, server.target())
-    view = catalog.family(BASE, RECIPE)
-    query = unit_vectors(1)[0]
-    assert len(view.index.nearest(query, 3)) >= 3
-
-    server.faults["points/query"] = (502, "gone")
-    with pytest.raises(EngineError, match="answers 502"):
-        view.index.nearest(query, 3)

@@ -8,7 +8,6 @@ import deltadex
 from deltadex.errors import EngineError
 from deltadex.search import neighbours
 from deltadex.store.qdrant.index import QdrantIndex
-from deltadex.store.qdrant.server import PointCollection
 
 
 @pytest.fixture
@@ -41,18 +40,15 @@ def test_a_service_answers_from_its_engine_as_the_command_line(exported, monkeyp
     ]
 
 
-def test_an_engine_that_fails_is_a_503_without_its_address(exported, server, monkeypatch):
+def test_an_engine_that_fails_is_a_503_without_its_address(exported, server, caplog):
     with served(exported, engine=server.target()) as client:
-
-        def fails(self, *_, **__):
-            raise EngineError(f"{self.target}: gone")
-
-        monkeypatch.setattr(PointCollection, "nearest", fails)
+        server.faults["points/query"] = (502, "gone")
         answer = client.get(f"{API}/similar", params={"model": "a-0", "k": 2})
-        monkeypatch.undo()
+        server.faults.clear()
         again = client.get(f"{API}/similar", params={"model": "a-0", "k": 2})
 
     assert (answer.status_code, answer.json()["code"]) == (503, "engine")
+    assert "answers 502" in caplog.text
     assert str(server.port) not in answer.text
     assert again.status_code == 200
 

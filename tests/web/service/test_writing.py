@@ -5,8 +5,6 @@ import shutil
 import pytest
 from services import API, TOKEN, WRITER, adapter_files, code, files, served
 
-from deltadex.service.api import ServiceSettings
-
 
 @pytest.fixture(scope="module")
 def client(shared_db, tmp_path_factory):
@@ -57,11 +55,6 @@ def test_an_id_with_a_line_break_is_no_other_model(client):
 
     assert code(answer) == (404, "not-found")
     assert client.get(f"{API}/models/a-0").status_code == 200
-
-
-def test_a_short_token_is_no_token(db):
-    with pytest.raises(ValueError, match="at least 16"):
-        ServiceSettings(db=db, token="short")
 
 
 def test_an_added_adapter_is_found_and_can_be_removed(client):
