@@ -117,8 +117,7 @@ class Extraction:
         return "lora" if is_added else "all"
 
     def settings(self, ranks: Mapping[Key, int]) -> bytes:
-        placed = {p.key: p for p in self.update.placed.placements}
-        base = self.update.weights
+        placed, base = self.update.placed.by_key, self.update.weights
         chosen = settings(
             {self.module_of[key]: rank for key, rank in ranks.items()},
             base=base.name,
@@ -312,11 +311,12 @@ def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> Non
     extraction.update.collect(extraction.factors, keys)
     for _ in extraction.factors.ticks:
         pass
-    tensors = {p.key: p.tensor for p in extraction.update.placed.placements}
+    placed = extraction.update.placed.by_key
     for known in extraction.factors.updates.values():
         if known.norm > 0 and "expert." in known.key[1]:
-            line = f"{tensors[known.key]!r} changed: experts of a mixture are no modules that LoRA"
-            raise ModelError("unknown-targets", f"{line} of PEFT can target in transformers 5")
+            line = f"{placed[known.key].tensor!r} changed: experts of a mixture are no modules that"
+            line = f"{line} LoRA of PEFT can target in transformers 5"
+            raise ModelError("unknown-targets", line)
 
 
 def _errors(extraction: Extraction, ranks: Mapping[Key, int]) -> tuple[list[dict[str, Any]], float]:
