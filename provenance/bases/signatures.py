@@ -16,7 +16,7 @@ import numpy as np
 
 from ...arrays import Float32
 from ...errors import BaseError, DeltadexError, ModelError, RequestError
-from ...indexer import MatrixSample, Member, find_member, resolve_base
+from ...indexer import MatrixSample, resolve_base
 from ...store import RUN_WIDTH, Catalog, StoredSignature
 from .base_invariants import BaseInvariants, make_invariants
 from .opened_model import OpenedModel, open_model
@@ -175,8 +175,7 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
 def _signature_of(
     catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
 ) -> StoredSignature:
-    member: Member = find_member(spelling or name, "")
-    with open_model(member) as model:
+    with open_model(spelling or name) as model:
         signature = make_signature(name, model, registered=registered)
     if not catalog.read_only:
         catalog.signatures.save(signature)

@@ -48,7 +48,7 @@ from .changes import (
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
 from .signatures import KnownBase, closest, known_bases
-from .whole import OTHERS, NotCompared, compare_with_folder
+from .whole import NotCompared, compare_with_folder
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def compare_others(subject: TraceSubject, trace: TracedModel) -> None:
     assert stored is not None
     compared = compare_with_folder(subject.model, stored.source, found)
     if isinstance(compared, NotCompared):
-        trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
+        trace.not_compared = str(compared)
         trace.notes.append(trace.not_compared)
         return
     trace.changes += compared

@@ -102,6 +102,9 @@ class NotCompared:
 
     reason: str
 
+    def __str__(self) -> str:
+        return f"{OTHERS} were not compared: {self.reason}"
+
 
 def compare_with_folder(
     model: OpenedModel, source: str, found: LayerMap
