@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
-from ...options import option, record
+from ...options import as_kind, option, record
 from ...records import Indexed, Recipe
 from ...results import Row, Table
 from ..facets import ListedModels
 from ..find_similar import FindSimilar, NeighbourTable
 from ..ls import ModelTable
-from ..map.map import Map, layout_document
+from ..map.map import Map, placed_columns
+from .opened import Opened
 
 if TYPE_CHECKING:
     from ...search import StoredQuery
     from ...store import Catalog
     from .database import Database
-    from .opened import Opened
 
 
 def catalog_of(db: Database) -> Catalog:
@@ -40,11 +40,11 @@ class MapColumns(Map):
     )
 
     def answer(self, db: Opened) -> Table:
-        return Table(layout_document(db._catalog, self, db._track))
+        return Table(placed_columns(db._catalog, self, db._track)[0])
 
     def first_look(self, db: Opened) -> Table:
         """The main axes alone, within seconds."""
-        return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
+        return Table(placed_columns(db._catalog, self, db._track, axes_alone=True)[0])
 
 
 def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:
@@ -140,16 +140,12 @@ class PageOfModels(ListedModels):
     def answer(self, db: Opened) -> ModelTable:
         from ...store import Page
 
-        rows, total = db._catalog.page_of_models(
-            self.filter(db),
-            Page(
-                sort="id" if self.sort == "model" else self.sort,
-                descending=self.order == "desc",
-                indexed_first=self.indexed_first,
-                limit=self.limit,
-                offset=self.offset,
-            ),
+        page_of = replace(
+            as_kind(Page, self),
+            sort="id" if self.sort == "model" else self.sort,
+            descending=self.order == "desc",
         )
+        rows, total = db._catalog.page_of_models(self.filter(db), page_of)
         listed = [row.to_json() for row in rows]
         page = {"total": total, "limit": self.limit, "offset": self.offset}
         return ModelTable({"models": listed, **page})
