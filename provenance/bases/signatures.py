@@ -64,16 +64,8 @@ class KnownBase:
             stop = start + entries * RUN_WIDTH[dtype]
             values = _decoded(self.stored.runs[start:stop], dtype)
             start = stop
-            samples.append(
-                MatrixSample(
-                    tensor=tensor,
-                    group=group,
-                    layer=layer,
-                    shape=tuple(shape),
-                    values=values,
-                    dtype=dtype,
-                )
-            )
+            own = {"tensor": tensor, "group": group, "layer": layer, "dtype": dtype}
+            samples.append(MatrixSample(**own, shape=tuple(shape), values=values))
         return tuple(samples)
 
     def to_json(self) -> dict[str, object]:

@@ -90,7 +90,6 @@ def _difference(
 def _are_rows_of_tokens(
     model: OpenedModel, ref: TensorRef, other: OpenedModel, own: TensorRef
 ) -> bool:
-    """Whether two tensors have a row for each token of their models."""
     rows = (ref.shape[:1], own.shape[:1])
     tokens = ((m.facts.get("vocabulary"),) for m in (model, other))
     return rows == tuple(tokens) and ref.shape[1:] == own.shape[1:]

@@ -9,27 +9,10 @@ from typing import Any
 import click
 
 from ...options import argument, record
-from ...results import Shown, count
+from ...results import count
 from .. import terminal
 from ..terminal.command_line import CONTINUES, Common, command_with, print_document, when_stopped
-
-
-class DemoScreen:
-    """Lines on stderr, answers on stdout as their commands print them; silence when quiet."""
-
-    def __init__(self, progress: terminal.RunProgress, *, quiet: bool) -> None:
-        self.progress, self._quiet = progress, quiet
-
-    def line(self, text: str) -> None:
-        if not self._quiet:
-            click.echo(text, err=True)
-
-    def heading(self, text: str) -> None:
-        self.line(f"\n{text}")
-
-    def answer(self, parts: Shown) -> None:
-        if not self._quiet:
-            terminal.show_answer(parts)
+from .screen import DemoScreen
 
 
 @record

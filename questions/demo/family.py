@@ -33,7 +33,7 @@ from ..lineage.screen import show_lineage
 from .texts import train_on_texts
 
 if TYPE_CHECKING:
-    from .demo import DemoScreen
+    from .screen import DemoScreen
 
 
 RECIPES = ("sketch", "mean-factors")

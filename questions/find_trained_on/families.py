@@ -94,7 +94,6 @@ def ask_families(
 
 
 def _line(err: Exception) -> str:
-    """The first line of an error."""
     return str(err).splitlines()[0] if str(err) else "not enough memory"
 
 

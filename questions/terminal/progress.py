@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -18,6 +18,8 @@ from .console import Screen
 from .text import duration, plain
 
 Thing = TypeVar("Thing")
+
+Lines = TypeVar("Lines", bound="ProgressLines")
 
 EVERY_S = 10.0
 """Between two lines; a run that is shorter prints none."""
@@ -42,7 +44,7 @@ class ProgressLines:
         self._console = Screen(stderr=True, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Lines) -> Lines:
         if self._quiet:
             return self
         if self._console.is_terminal:
