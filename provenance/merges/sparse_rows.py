@@ -24,7 +24,7 @@ from .file_on_rows import (
     combined,
     evaluated,
 )
-from .merge_formulas import FORMULAS, Formula, Method
+from .merge_formulas import TIES, Formula, Method
 
 Chosen = Bool[np.ndarray, " entries"]
 Kept = Bool[np.ndarray, "parents entries"]
@@ -142,7 +142,7 @@ class _Trimming:
 
 def _fitted_ties(rows: MergeRows, *, normalises: bool) -> Reconstruction:
     """TIES: its densities by descent, from which weights and length follow."""
-    formula = replace(FORMULAS["ties"], normalises=normalises)
+    formula = replace(TIES, normalises=normalises)
     thinned = _Trimming(rows.thinned())
 
     def error(densities: PerParent) -> float:
