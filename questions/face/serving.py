@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
-from ...options import as_kind, option, record
+from ...options import option, record
 from ...records import Indexed, Recipe
 from ...results import Row, Table
 from ..facets import ListedModels
@@ -140,12 +140,16 @@ class PageOfModels(ListedModels):
     def answer(self, db: Opened) -> ModelTable:
         from ...store import Page
 
-        page_of = replace(
-            as_kind(Page, self),
-            sort="id" if self.sort == "model" else self.sort,
-            descending=self.order == "desc",
+        rows, total = db._catalog.page_of_models(
+            self.filter(db),
+            Page(
+                sort="id" if self.sort == "model" else self.sort,
+                descending=self.order == "desc",
+                indexed_first=self.indexed_first,
+                limit=self.limit,
+                offset=self.offset,
+            ),
         )
-        rows, total = db._catalog.page_of_models(self.filter(db), page_of)
         listed = [row.to_json() for row in rows]
         page = {"total": total, "limit": self.limit, "offset": self.offset}
         return ModelTable({"models": listed, **page})
