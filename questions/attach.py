@@ -153,7 +153,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
     from ..store import Attachment, attached_folder, delete_unused, fetch_index
 
     folder = attached_folder(db._catalog.path, name)
-    index, fetched = fetch_index(source, folder, db._tracked)
+    index, fetched = fetch_index(source, folder, db._track)
     manifest = index.manifest
     if before is not None:
         if before.index_id != manifest.index:

@@ -12,13 +12,13 @@ from ..records import FindingKind
 from ..results import Document, Shown, count
 from ..store import ModelFilter
 from . import terminal
+from .face.opened import Opened
 from .terminal.command_line import asking
 from .terminal.written import SavedTable
 
 if TYPE_CHECKING:
     from ..provenance import Finding
     from ..store import Catalog
-    from .face.opened import Opened
 
 
 class AuditTable(SavedTable):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import RequestError
 from ..options import Place, Question, argument, option, record
 from ..results import Document, Section, Shown, Table
+from .face.opened import Opened
 from .terminal.command_line import Common, asking, command_with, exit_by, print_answer
 from .terminal.text import plain
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class KnownBaseTable(Table):

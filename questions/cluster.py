@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ..options import option, record
 from ..results import Document, Section, Shown, Table, count, share
-from .face.opened import Family
+from .face.opened import Family, Opened
 from .find_similar import calibrated_by
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
-
 
 MEMBERS_SHOWN = 3
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..options import Question, argument, option, record
 from ..results import Document, Section, Shown, Table
-from .face.opened import ONLY_FAMILY
+from .face.opened import ONLY_FAMILY, Opened
 from .find_trained_on.families import described
 from .terminal.command_line import asking, show_pairs
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class DataTable(Table):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..options import Question, argument, option, record
 from ..results import Document, Section, Shown, Table, share
-from .face.opened import ONLY_FAMILY
+from .face.opened import ONLY_FAMILY, Opened
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class DifferenceTable(Table):

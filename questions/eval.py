@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
 from ..records import Exclude
 from ..results import Document, Row, Section, Shown, count, share, size
-from .face.opened import ONLY_FAMILY
+from .face.opened import ONLY_FAMILY, Opened
 from .find_similar import show_suspects
 from .terminal.command_line import asking
 from .terminal.written import SavedTable
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
-
 
 PURITY_COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")
 """Columns of an evaluation in a paper; `low` and `high`: the 95 % interval of the purity."""

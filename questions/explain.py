@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..options import argument, record
 from ..results import Document, Shown, Table, count, percent
-from .face.opened import Family
+from .face.opened import Family, Opened
 from .face.searches import Query, Searches
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class ExplanationTable(Table):

@@ -82,7 +82,7 @@ class ExportVectors(Family):
             self.target,
             base=family,
             recipe=db._catalog.find_recipe(self.recipe, family),
-            tracked=db._tracked,
+            track=db._track,
         )
         return Table(exported)
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from ..options import Question, as_kind, option, record
 from ..results import Row, Table
 from ..store import Filters
-from .face.opened import ONLY_FAMILY, Kind
+from .face.opened import ONLY_FAMILY, Kind, Opened
 from .ls import ModelStatus
 
 if TYPE_CHECKING:
     from ..store import ModelFilter
-    from .face.opened import Opened
 
 
 @record
@@ -30,8 +29,8 @@ class ListedModels(Filters, Question):
         """The same for the catalog."""
         from ..store import ModelFilter
 
-        wanted = replace(as_kind(ModelFilter, self), base=db._catalog.find_base(self.base))
-        return replace(wanted, contains=self.q)
+        base = db._catalog.find_base(self.base)
+        return replace(as_kind(ModelFilter, self), base=base, contains=self.q)
 
 
 FACETS = ("dataset", "author", "kind", "base", "status", "license")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
 from ..results import Document, Row, Shown, Table
-from .face.opened import ONLY_FAMILY
+from .face.opened import ONLY_FAMILY, Opened
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class FailureTable(Table):

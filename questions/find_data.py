@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..options import argument, record
 from ..results import Document, Shown, Table
 from . import terminal
-from .face.opened import Family
+from .face.opened import Family, Opened
 from .find_trained_on.find_trained_on import MEANING, known_of_data
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class NearestDataTable(Table):

@@ -15,14 +15,13 @@ from ..results import Document, Row, Shown, Table, count, names_of_bases
 from ..store import Filters
 from . import terminal
 from .explain import show_explanation
-from .face.opened import Family, Kind, require_labels
+from .face.opened import Family, Kind, Opened, require_labels
 from .face.searches import Query, Searches, find_base_with, open_attached
 from .terminal.command_line import Common, Engine, command_with, exit_by, from_stdin, print_answer
 from .terminal.text import plain
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
-    from .face.opened import Opened
 
 
 ACROSS_MEANING = (

@@ -6,19 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..errors import RequestError, offered
 from ..options import Question, option, record
 from ..results import Document, Section, Shown, Table, count
 from ..store import Filters
-from .face.opened import ONLY_FAMILY, require_labels
+from .face.opened import ONLY_FAMILY, Opened, require_labels
 from .failures import names_another_base
 from .terminal.command_line import Common, Display, command_with, open_database
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
-
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,7 @@ class Merge(Question):
     def answer(self, db: Opened) -> Table:
         from ..store import merge_catalogs
 
-        track: Any = partial(db._track, what="merging")
-        merged = merge_catalogs(db._catalog, self.sources, tracked=track)
-        return Table(merged.to_json())
+        return Table(merge_catalogs(db._catalog, self.sources, track=db._track).to_json())
 
 
 def _show_merge(document: Mapping[str, Any]) -> Shown:

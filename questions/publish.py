@@ -98,7 +98,7 @@ class Publish(Family):
             done, upload = _publish_to_hub(db, target, publication)
         else:
             folder = Path(self.target).expanduser()
-            done = publish_index(db._catalog, folder, publication, db._tracked)
+            done = publish_index(db._catalog, folder, publication, db._track)
         return Table(_document(target, publication, done) | upload)
 
 
@@ -114,7 +114,7 @@ def _publish_to_hub(
 
     folder = published_copy(db._catalog.path, target)
     commit, there = _fetch_published(target, folder, db)
-    done = publish_index(db._catalog, folder, publication, db._tracked)
+    done = publish_index(db._catalog, folder, publication, db._track)
     if commit is not None and not done.changed:
         return done, {"commit": commit, "uploaded_bytes": 0}
     files = [file for file in done.manifest.parts if file.name not in there]
@@ -142,7 +142,7 @@ def _fetch_published(target: str, folder: Path, db: Opened) -> tuple[str | None,
         source = None
     if isinstance(source, HubSource):
         try:
-            index, _ = fetch_index(source, folder, db._tracked)
+            index, _ = fetch_index(source, folder, db._track)
         except NoIndex:
             index = None
         if index is not None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict
-from typing import TYPE_CHECKING
 
 from ..errors import RequestError
 from ..options import Question, argument, option, record
 from ..results import Document, Section, Shown, Table, count
 from ..store import Filters
-from .face.opened import ONLY_FAMILY, require_labels
+from .face.opened import ONLY_FAMILY, Opened, require_labels
 from .terminal.command_line import asking
 from .words import listed_words
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
-
 
 MEANING = (
     "words that training touched, where an embedding tells them, and updates that answer to the "

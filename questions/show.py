@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..options import record
 from ..results import Document, Section, Shown, Table, share, size
-from .face.opened import OneModel
+from .face.opened import OneModel, Opened
 from .terminal.command_line import asking
 from .words import words_of_model
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class SlotTable(Table):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from ..errors import BadQuery
 from ..options import Question, argument, record
 from ..results import Document, Section, Table
+from .face.opened import Opened
 from .face.worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 from .terminal.command_line import Common, Display, command_with, from_stdin
 
 if TYPE_CHECKING:
     from ..store import QueryResult
-    from .face.opened import Opened
 
 
 SELECT_BYTES = 1 << 30

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from ..options import Question, option, record
 from ..results import Document, Section, Shown, Table, percent, size
+from .face.opened import Opened
 from .plan import COMPARED
 from .terminal.command_line import asking
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
 
 
 class StatsTable(Table):

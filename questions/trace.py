@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..options import Place, Question, argument, option, record
 from ..results import Document, Row, Shown, Table, count, share, size
+from .face.opened import Opened
 from .terminal.command_line import asking
 from .terminal.text import plain
-
-if TYPE_CHECKING:
-    from .face.opened import Opened
-
 
 LAYERS_SHOWN = 64
 """Pairs of layers that a line shows; --json has all."""

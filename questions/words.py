@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..options import Place, Question, argument, option, record
+from ..records import Footprint
 from ..results import Document, Shown, Table, count
-from .face.opened import ONLY_FAMILY
+from .face.opened import ONLY_FAMILY, Opened
 from .terminal.command_line import asking
 
 if TYPE_CHECKING:
-    from ..records import Footprint
     from ..search.words import Word
     from ..store import Catalog
-    from .face.opened import Opened
 
 
 NAMED = 6
@@ -217,11 +216,8 @@ def _read(catalog: Catalog, name: str, base: str) -> tuple[Footprint, str]:
 
 def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:
     """A fresh footprint; with a tokenizer of its own its tokens cannot be named by the family's."""
-    if footprint.tokenizer is None or footprint.tokenizer == catalog.footprints.family_tokenizer(
-        base
-    ):
-        return replace(footprint, tokenizer=None, own_tokenizer=b"")
-    return footprint
+    is_own = footprint.tokenizer not in (None, catalog.footprints.family_tokenizer(base))
+    return footprint if is_own else replace(footprint, tokenizer=None, own_tokenizer=b"")
 
 
 def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[str, Any]) -> str:

@@ -46,6 +46,7 @@ from .published.publication import publish_index as publish_index
 from .published.publication import published_copy as published_copy
 from .qdrant.exporting import export_vectors as export_vectors
 from .qdrant.exporting import use_exported as use_exported
+from .session import Track as Track
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines

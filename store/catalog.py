@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
-from ..records import Indexed, LinearSketch, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
+from ..records import Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
 from .files import file_size
 from .holding import Access
 from .opening import Create, connect
@@ -77,7 +76,7 @@ class Catalog:
         self.path, self.read_only = path, read_only
         self._is_reader, self.waits_for_index = is_reader, waits_for_index
         self._is_closed = False
-        self._remembered: tuple[str, dict[str, Any]] = ("", {})
+        self._remembered: tuple[str, dict[Callable[[Session], Any], Any]] = ("", {})
 
     @classmethod
     def open(
@@ -188,13 +187,8 @@ class Catalog:
         return before, after
 
     def save_base(self, record: BaseRecord) -> None:
-        """Store what is known of a base; a revision, architecture or licence of None
-        leaves the stored."""
-        before = self.base(record.base)
-        revision = record.revision or before.revision
-        architecture = record.architecture or before.architecture
-        license = record.license or before.license
-        record = replace(record, revision=revision, architecture=architecture, license=license)
+        """Store what is known of a base; what the record lacks stays as it is stored."""
+        record = record.completed(self.base(record.base))
         self._session.write(lambda s: replace_base(s, record))
 
     # beside the models
@@ -245,8 +239,7 @@ class Catalog:
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
-        names = self._session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")
-        return [str(name) for (name,) in names]
+        return self._session.column("SELECT DISTINCT study FROM studies ORDER BY 1")
 
     # models
 
@@ -360,15 +353,6 @@ class Catalog:
 
         return select_slots(self._session, key, recipe)
 
-    def linear_sketch(
-        self, id: str, base: str | None = None, recipe: str | None = None
-    ) -> LinearSketch | None:
-        """The linear sketch of a model's updates under the recipe of that id, or under the one that
-        read most of the model; None where it has none."""
-        from .tables.outcomes import select_linear_sketch
-
-        return select_linear_sketch(self._session, self.stored(id, base).key, recipe)
-
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
         """SHA-256 of weights → id, of the indexed models that have all these recipes."""
         return {
@@ -381,12 +365,11 @@ class Catalog:
 
     def recipes(self) -> dict[str, Recipe]:
         """Every recipe by id."""
-        recipes: dict[str, Recipe] = self._remember("recipes", select_recipes)
-        return recipes
+        return self._remember(select_recipes)
 
     def recipes_of(self, base: str) -> list[Recipe]:
         """The recipes that models of a family have vectors of, in the order of `find_recipe`."""
-        counts, recipes = self._remember("counts", count_by_recipe), self.recipes()
+        counts, recipes = self._remember(count_by_recipe), self.recipes()
         totals = {id: n for id, family, n in counts if family == base}
         return [recipes[id] for id in rank_recipes(recipes, totals)]
 
@@ -397,7 +380,7 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        counts = self._remember("counts", count_by_recipe)
+        counts = self._remember(count_by_recipe)
         return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
     def family(
@@ -436,8 +419,7 @@ class Catalog:
 
     def bases(self) -> list[str]:
         """Names of the families, sorted."""
-        bases: list[str] = self._remember("bases", select_bases)
-        return list(bases)
+        return list(self._remember(select_bases))
 
     def find_base(self, spelling: str | None) -> str | None:
         """The family's name in the catalog: its exact name, its folder, or its name without the
@@ -500,11 +482,12 @@ class Catalog:
     def _select(self, *conditions: Condition) -> list[ModelRow]:
         return self.look(lambda: select_models(self._session, conditions))
 
-    def _remember(self, name: str, select: Callable[[Session], Any]) -> Any:
+    def _remember(self, select: Callable[[Session], T]) -> T:
         """The result of `select`, which runs again only after a change."""
         changes = self.changes
         if self._remembered[0] != changes:
             self._remembered = (changes, {})
-        if name not in (answers := self._remembered[1]):
-            answers[name] = select(self._session)
-        return answers[name]
+        if select not in (answers := self._remembered[1]):
+            answers[select] = select(self._session)
+        answer: T = answers[select]
+        return answer

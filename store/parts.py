@@ -48,6 +48,7 @@ from .tables.models import (
     outcome_row,
 )
 from .tables.outcomes import STATISTICS, fixed, slot_row, slot_stats
+from .tables.recipes import BaseRecord
 
 log = logging.getLogger(__name__)
 
@@ -384,15 +385,10 @@ def commit_part(
         raise
     except (StoreError, pa.ArrowException) as err:
         raise _unusable(_name(part.lease), str(err).partition("\n")[0][:200]) from err
-    before = catalog.base(part.base)
-    after = replace(
-        before,
-        revision=part.revision or before.revision,
-        architecture=part.architecture or before.architecture,
-        layout=tuple(part.layout) or before.layout,
-    )
-    if after != before:
-        catalog.save_base(after)
+    names = ("base", "revision", "architecture", "layout")
+    said, before = BaseRecord(**{n: getattr(part, n) for n in names}), catalog.base(part.base)
+    if said.completed(before) != before:
+        catalog.save_base(said)
     for outcome in news:
         known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
     return news
@@ -408,15 +404,13 @@ def save_family(
 ) -> None:
     """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
     that depends on them; a None leaves the stored value."""
-    before = catalog.base(base)
-    changed = {str(slot): shape for slot, shape in catalog.shapes(base).items()}
     catalog.save_base(
-        replace(
-            before,
+        BaseRecord(
+            base=base,
             revision=revision,
             architecture=architecture,
-            shapes={**before.shapes, **changed},
-            layout=tuple(layout) or before.layout,
+            shapes={str(slot): shape for slot, shape in catalog.shapes(base).items()},
+            layout=tuple(layout),
             license=license,
         )
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,9 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
 
 T = TypeVar("T")
+
+Track = Callable[..., Iterator[Any]]
+"""Passes on the things that it is given with a word for them, and shows how far they are."""
 
 NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
 
@@ -52,6 +55,17 @@ class Session:
         """The rows that a statement gives."""
         with self.turn():
             return run(self._cursor, sql, values)
+
+    def rows(self, sql: str, values: list[Any] | None = None) -> list[dict[str, Any]]:
+        """The rows that a statement gives, by column."""
+        with self.turn():
+            found = run(self._cursor, sql, values)
+            names = [name for name, *_ in self._cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def column(self, sql: str, values: list[Any] | None = None) -> list[Any]:
+        """The first value of each row."""
+        return [first for first, *_ in self.execute(sql, values)]
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         """The rows as a table; of no columns, for a statement that gives none."""
@@ -146,6 +160,19 @@ class Session:
         # a full disk or a fatal error has ended it already
         with suppress(duckdb.Error):
             run(self._cursor, "ROLLBACK")
+
+
+def replace_row(
+    session: Session, table: str, row: Mapping[str, Any], key: Sequence[str], at: str | None = None
+) -> None:
+    """Write a row in place of those of its key, part of a transaction; `at`: the column that says
+    when."""
+    where = " AND ".join(f"{name} = ?" for name in key)
+    session.execute(f"DELETE FROM {table} WHERE {where}", [row[name] for name in key])
+    names, marks = (*row, at) if at else row, ["?"] * len(row) + [NOW] * bool(at)
+    session.execute(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(marks)})", [*row.values()]
+    )
 
 
 def literal(text: object) -> str:

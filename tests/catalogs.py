@@ -7,6 +7,7 @@ import numpy as np
 from deltadex.records import DataSet, Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
 from deltadex.store.sketch_codes import encode_sketch
+from deltadex.store.tables.outcomes import select_linear_sketch
 
 SKETCH_DIM = 64
 SKETCH = Recipe(
@@ -98,3 +99,7 @@ def fill(path, *, near=6, strangers=34, kept=(), noise=0.04, base="base", apart=
     for data in kept:
         catalog.data_sets.save(replace(data, base=base))
     return catalog
+
+
+def linear_sketch_of(catalog, id, recipe=None):
+    return select_linear_sketch(catalog._session, catalog.stored(id).key, recipe)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +29,13 @@ from ...indexer import (
     names_of_base,
     resolve_base,
 )
+from ...records import FindingKind, Slot
 from ...results import JsonRecord, count
-from ..bases.whole import OTHERS, NotCompared, compare_folders
+from ...store import Catalog, FamilyUpdates, ModelRow, Track
+from ..bases.whole import NotCompared, compare_folders
 from ..lineage.descent import Updates
 from ..lineage.touched import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
-
-if TYPE_CHECKING:
-    from ...records import FindingKind, Slot
-    from ...store import Catalog, ModelRow
-    from ...store.tables.updates import FamilyUpdates
 
 SAME_UPDATE = 1e-3
 """|ΔW − ΔW'| / |ΔW| up to which two updates are the same, beside what storage rounding explains."""
@@ -76,9 +73,6 @@ USUAL_SHARE = 0.1
 """Share of a family from which on a name that its models give is one of the base's."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-Track = Callable[..., Iterator[Any]]
-"""Passes on the things that it is given, and shows how far they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +176,7 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
 
 
 def _said(differences: list[str] | NotCompared) -> str:
-    if isinstance(differences, NotCompared):
-        return f"{OTHERS} were not compared: {differences.reason}"
-    return "; ".join(differences)
+    return "; ".join(differences) if isinstance(differences, list) else str(differences)
 
 
 def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
@@ -365,18 +357,11 @@ def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:
         yield family.finding(row, "edit", f"{detail}: {names}")
 
 
-@dataclass(frozen=True, slots=True)
-class EditSuspect:
-    """A model that could hold an edit along one direction; `is_likely` where what it adds to the
-    residual stream changed alone, and each matrix by one direction."""
-
-    row: int
-    is_likely: bool
-
-
-def find_suspects(family: AuditedFamily) -> list[EditSuspect]:
-    """The models whose ΔW is as long as such an edit in one direction, in `LEAST_MATRICES` or more;
-    those first whose writing matrices stand out most from the others.
+def find_suspects(family: AuditedFamily) -> dict[int, bool]:
+    """The rows of models that could hold an edit along one direction: whose ΔW is as long as one in
+    one direction, in `LEAST_MATRICES` or more; those first whose writing matrices stand out most
+    from the others. Whether it is likely: what the model adds to the residual stream changed alone,
+    and each matrix by one direction.
 
     An edit that removes a share λ of r changes a matrix by λ|rᵀW|, about λ|W| / √out, and the
     largest singular value of ΔW is hardly smaller. Where |W| is not known nothing is ruled out.
@@ -394,7 +379,7 @@ def find_suspects(family: AuditedFamily) -> list[EditSuspect]:
     is_likely &= 2 * alone.sum(axis=1) > (changed & writes).sum(axis=1)
     rows = np.flatnonzero(is_long.sum(axis=1) >= LEAST_MATRICES)
     order = np.lexsort((rows, -np.round(written - read, 6)[rows]))
-    return [EditSuspect(row, bool(is_likely[row])) for row in rows[order].tolist()]
+    return {row: bool(is_likely[row]) for row in rows[order].tolist()}
 
 
 def find_edits(
@@ -403,32 +388,33 @@ def find_edits(
     """Concentrated updates; the edits along one direction, or some, of the suspects that are read,
     those that may be edited and are not, and a note that counts the others."""
     yield from find_concentrated(family)
-    wanted = [s for s in find_suspects(family) if options.includes(family.ids[s.row])]
-    rows = {suspect.row: family.rows[family.ids[suspect.row]] for suspect in wanted}
+    suspects = find_suspects(family)
+    rows = {row: family.rows[family.ids[row]] for row in suspects}
+    rows = {row: model for row, model in rows.items() if options.includes(model.id)}
     reasons = {row: _unreadable(model, fetch=options.fetch) for row, model in rows.items()}
-    readable = [suspect for suspect in wanted if reasons[suspect.row] is None]
-    for suspect in readable[options.read :]:
-        reasons[suspect.row] = f"--read is {options.read}"
+    readable = [row for row in rows if reasons[row] is None]
+    for row in readable[options.read :]:
+        reasons[row] = f"--read is {options.read}"
     base = resolve_base(catalog, family.base)
-    for suspect in track(readable[: options.read], "reading models"):
-        source = rows[suspect.row].record.source
-        source = rows[suspect.row].id if source in ("", "hub") else source
+    for row in track(readable[: options.read], "reading models"):
+        source = rows[row].record.source
+        source = rows[row].id if source in ("", "hub") else source
         try:
             edit = find_direction_edit(base, source)
         except DeltadexError as err:
-            reasons[suspect.row] = " ".join(str(err).split())
+            reasons[row] = " ".join(str(err).split())
             continue
         if edit is not None:
-            yield family.finding(suspect.row, "edit", str(edit), edit.z)
-    unread = [suspect for suspect in wanted if reasons[suspect.row] is not None]
-    for suspect in unread:
-        if suspect.is_likely:
+            yield family.finding(row, "edit", str(edit), edit.z)
+    unread = [row for row in rows if reasons[row] is not None]
+    for row in unread:
+        if suspects[row]:
             detail = (
                 "perhaps edited along one direction: it changed only what it adds to the residual "
-                f"stream, each matrix by one direction; not read: {reasons[suspect.row]}"
+                f"stream, each matrix by one direction; not read: {reasons[row]}"
             )
-            yield family.finding(suspect.row, "edit", detail)
-    others = Counter(reasons[suspect.row] for suspect in unread if not suspect.is_likely)
+            yield family.finding(row, "edit", detail)
+    others = Counter(reasons[row] for row in unread if not suspects[row])
     for reason, n_models in sorted(others.items(), key=str):
         yield (
             f"{count(n_models, 'more model')} could be edited along one direction, and what the "

@@ -18,15 +18,18 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
-from ...indexer import DenseDelta, collect_updates, factorise, gaussian_directions
+from ...indexer import (
+    Base,
+    DenseDelta,
+    MatrixUpdate,
+    collect_updates,
+    factorise,
+    gaussian_directions,
+)
 from ...records import ROLES
-
-if TYPE_CHECKING:
-    from ...indexer import Base, MatrixUpdate
 
 WRITERS = ("o", "cross_o", "down")
 """Roles of the matrices whose output is added to the residual stream."""

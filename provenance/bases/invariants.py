@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
-from ...arrays import Bool, Float32, Float64, Int64
+from ...arrays import Bool, Float64, Int64
 from ...indexer import SIGNIFICANT
 from .base_invariants import BaseInvariants, read_anchors, respond, unit
 from .model_rows import HEAD_KINDS, NEURONS, Matrix, ModelRows
@@ -120,32 +120,27 @@ def compare_residual(ours: Matrix, theirs: Matrix) -> str:
     return "permuted with signs" if np.mean(assigned < 0) >= FEW_SIGNS else "permuted"
 
 
-@dataclass(frozen=True, eq=False)
 class AnchorWhitening:
-    """Responses to shared anchors as vectors with about as many independent entries as anchors."""
+    """Responses to shared anchors as vectors with about as many independent entries as anchors:
+    `size`."""
 
-    lengths: Float32[np.ndarray, " n"]
-    matrix: Float32[np.ndarray, "n n"]
-    size: float
-
-    @classmethod
-    def of(cls, anchors: Matrix) -> AnchorWhitening:
+    def __init__(self, anchors: Matrix) -> None:
         centred = anchors - anchors.mean(axis=0)
         gram = unit(centred) @ unit(centred).T
         values = np.maximum(np.linalg.eigvalsh(gram.astype(np.float64)), 0.0)
         spectrum = values / (values + SHRINKAGE)
-        size = spectrum.sum() ** 2 / max(float((spectrum**2).sum()), 1e-30)
+        self.size = float(spectrum.sum() ** 2 / max(float((spectrum**2).sum()), 1e-30))
         shrunk = gram + SHRINKAGE * np.eye(len(gram))
-        matrix = np.linalg.inv(np.linalg.cholesky(shrunk)).T
+        self._matrix = np.linalg.inv(np.linalg.cholesky(shrunk)).T.astype(np.float32)
         lengths = np.linalg.norm(centred, axis=1)
         lengths = np.maximum(lengths, max(1e-3 * lengths.mean(), 1e-30))
-        return cls(lengths.astype(np.float32), matrix.astype(np.float32), float(size))
+        self._lengths = lengths.astype(np.float32)
 
     def apply(self, responses: np.ndarray) -> np.ndarray:
         """Unit vectors along the last axis."""
         centred = responses.astype(np.float32)
-        centred = (centred - centred.mean(axis=-1, keepdims=True)) / self.lengths
-        return unit((centred - centred.mean(axis=-1, keepdims=True)) @ self.matrix)
+        centred = (centred - centred.mean(axis=-1, keepdims=True)) / self._lengths
+        return unit((centred - centred.mean(axis=-1, keepdims=True)) @ self._matrix)
 
 
 def null_width(cosines: np.ndarray, size: float) -> float:
@@ -181,7 +176,7 @@ def compare_rows(
 ) -> dict[str, InvariantEvidence]:
     """By kind of matrix. Neurons in another order count only where attention is the base's too:
     rows that were shuffled within every matrix leave neurons, but no head."""
-    whitening = AnchorWhitening.of(base_anchors)
+    whitening = AnchorWhitening(base_anchors)
     kinds = [kind for kind in base.responses if kind in model.blocks]
     tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
     neurons, heads = tables.get(NEURONS), [tables[kind] for kind in kinds if kind != NEURONS]

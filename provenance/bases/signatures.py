@@ -16,7 +16,7 @@ import numpy as np
 
 from ...arrays import Float32
 from ...errors import BaseError, DeltadexError, ModelError, RequestError
-from ...indexer import MatrixSample, Member, find_member, resolve_base
+from ...indexer import MatrixSample, resolve_base
 from ...store import RUN_WIDTH, Catalog, StoredSignature
 from .base_invariants import BaseInvariants, make_invariants
 from .opened_model import OpenedModel, open_model
@@ -64,16 +64,8 @@ class KnownBase:
             stop = start + entries * RUN_WIDTH[dtype]
             values = _decoded(self.stored.runs[start:stop], dtype)
             start = stop
-            samples.append(
-                MatrixSample(
-                    tensor=tensor,
-                    group=group,
-                    layer=layer,
-                    shape=tuple(shape),
-                    values=values,
-                    dtype=dtype,
-                )
-            )
+            own = {"tensor": tensor, "group": group, "layer": layer, "dtype": dtype}
+            samples.append(MatrixSample(**own, shape=tuple(shape), values=values))
         return tuple(samples)
 
     def to_json(self) -> dict[str, object]:
@@ -175,8 +167,7 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
 def _signature_of(
     catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
 ) -> StoredSignature:
-    member: Member = find_member(spelling or name, "")
-    with open_model(member) as model:
+    with open_model(spelling or name) as model:
         signature = make_signature(name, model, registered=registered)
     if not catalog.read_only:
         catalog.signatures.save(signature)

@@ -48,7 +48,7 @@ from .changes import (
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
 from .signatures import KnownBase, closest, known_bases
-from .whole import OTHERS, NotCompared, compare_with_folder
+from .whole import NotCompared, compare_with_folder
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def compare_others(subject: TraceSubject, trace: TracedModel) -> None:
     assert stored is not None
     compared = compare_with_folder(subject.model, stored.source, found)
     if isinstance(compared, NotCompared):
-        trace.not_compared = f"{OTHERS} were not compared: {compared.reason}"
+        trace.not_compared = str(compared)
         trace.notes.append(trace.not_compared)
         return
     trace.changes += compared
@@ -354,23 +354,21 @@ def add_parents(subject: TraceSubject, trace: TracedModel) -> None:
     if subject.row is None and member.folder is None:
         trace.merge = "parents of a merge are looked for in indexed models: index it"
         return
-    _say_merge(trace, _merge_of(subject.catalog, trace, subject.row, subject.model.source))
-    _say_tokens(trace, subject.catalog, subject.row)
+    _say_merge(trace, subject.catalog, subject.row, subject.model.source)
 
 
-def _merge_of(
-    catalog: Catalog, trace: TracedModel, row: ModelRow | None, source: str | None
-) -> FoundMerge | None:
+def _say_merge(
+    trace: TracedModel, catalog: Catalog, row: ModelRow | None, source: str | None
+) -> None:
+    """What it was merged from; how many tokens training touched in each parent, and how many of
+    them an indexed model lacks: not of models of another stored type, which may hide some."""
     assert trace.base is not None
     row = row if row is not None and row.base == trace.base else None
     try:
-        return find_merge(catalog, trace.base, trace.model, row, source)
+        merge = find_merge(catalog, trace.base, trace.model, row, source)
     except RequestError as err:
         trace.notes.append(f"parents of a merge were not looked for: {err}")
-        return None
-
-
-def _say_merge(trace: TracedModel, merge: FoundMerge | None) -> None:
+        return
     if merge is None:
         return
     for name, value in merge.to_json().items():
@@ -379,12 +377,7 @@ def _say_merge(trace: TracedModel, merge: FoundMerge | None) -> None:
         trace.verdict = "merge"
     trace.notes += merge.notes
     trace.found = merge
-
-
-def _say_tokens(trace: TracedModel, catalog: Catalog, row: ModelRow | None) -> None:
-    """How many tokens training touched in each parent, and how many of them an indexed model lacks;
-    not of models of another stored type, which may hide some."""
-    if row is None or row.base != trace.base or row.record.kind != "full":
+    if row is None or row.record.kind != "full":
         return
     own = catalog.footprints.of(row.key)
     for named in (*trace.parents, *trace.related):
@@ -514,8 +507,7 @@ def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"
     )
-    _say_merge(trace, _merge_of(catalog, trace, row, None))
-    _say_tokens(trace, catalog, row)
+    _say_merge(trace, catalog, row, None)
 
 
 NO_PROOF = "an adapter's weights do not show its base"

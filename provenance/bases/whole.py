@@ -19,7 +19,7 @@ from ...indexer import (
     folder_at,
     name_some,
 )
-from ..extraction.other_tensors import name_in_memory, names_in_base, parameters, starts_of
+from ..extraction.other_tensors import counterparts, parameters
 from .changes import describe_shapes, describe_vocabulary, unmapped_layers
 from .opened_model import OpenedModel, open_model
 
@@ -52,10 +52,8 @@ def compare_mapped(
     if not found.by_name:
         return NotCompared("its tensors have other names")
     ours, theirs = (parameters(m.checkpoint, m.config) for m in (model, other))
-    starts = starts_of(
-        (name_in_memory(child.tensor, model.config), name_in_memory(own.tensor, other.config))
-        for child, own in found.pairs
-    )
+    layers = [(child.tensor, own.tensor) for child, own in found.pairs]
+    ours_to_theirs = counterparts(ours, theirs, layers, (model.config, other.config))
     new = unmapped_layers(model.matrices, [(stack, layer) for stack, layer, _ in found.layers])
     left_out = unmapped_layers(other.matrices, [(stack, own) for stack, _, own in found.layers])
     matrices = {matrix.tensor for matrix in model.matrices}
@@ -64,7 +62,7 @@ def compare_mapped(
     for name, tensor in ours.items():
         if name.startswith(new):
             continue
-        own = next((theirs[n] for n in names_in_base(name, starts) if n in theirs), None)
+        own = ours_to_theirs[name]
         met.add(own)
         if tensor in matrices and not values:
             continue
@@ -92,7 +90,6 @@ def _difference(
 def _are_rows_of_tokens(
     model: OpenedModel, ref: TensorRef, other: OpenedModel, own: TensorRef
 ) -> bool:
-    """Whether two tensors have a row for each token of their models."""
     rows = (ref.shape[:1], own.shape[:1])
     tokens = ((m.facts.get("vocabulary"),) for m in (model, other))
     return rows == tuple(tokens) and ref.shape[1:] == own.shape[1:]
@@ -103,6 +100,9 @@ class NotCompared:
     """Why two models' tensors were not compared."""
 
     reason: str
+
+    def __str__(self) -> str:
+        return f"{OTHERS} were not compared: {self.reason}"
 
 
 def compare_with_folder(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,10 @@ from safetensors.torch import save_file
 
 from ...errors import ModelError, RequestError
 from ...indexer import Key, OpenUpdate, Placement, name_some
+from ...store import Track
 from .low_rank import FactorCollector, deal_out
 from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
 from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
-
-Track = Callable[..., Iterator[object]]
 
 MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
@@ -67,20 +66,15 @@ class Extraction:
     @cached_property
     def _task(self) -> tuple[str | None, tuple[str, ...]]:
         name = architecture(self.update.member.config)
-        fitting = (rest for pattern, *rest in _TASKS if re.search(pattern, name))
-        task, always = next(fitting, (None, ()))
-        return task, always  # type: ignore[return-value]
+        fitting = ((task, own) for pattern, task, own in _TASKS if re.search(pattern, name))
+        return next(fitting, (None, ()))
 
     @cached_property
     def module_of(self) -> dict[Key, str]:
         """The path of every layer module that no saved module holds."""
         paths = {p.key: self._path(p) for p in self.update.placed.placements}
         inside = tuple(f"{module}." for module in self.saved)
-        return {
-            key: path
-            for key, path in paths.items()
-            if path not in self.saved and not path.startswith(inside)
-        }
+        return {key: path for key, path in paths.items() if not f"{path}.".startswith(inside)}
 
     @cached_property
     def layers(self) -> frozenset[str]:
@@ -117,8 +111,7 @@ class Extraction:
         return "lora" if is_added else "all"
 
     def settings(self, ranks: Mapping[Key, int]) -> bytes:
-        placed = {p.key: p for p in self.update.placed.placements}
-        base = self.update.weights
+        placed, base = self.update.placed.by_key, self.update.weights
         chosen = settings(
             {self.module_of[key]: rank for key, rank in ranks.items()},
             base=base.name,
@@ -169,8 +162,7 @@ class Extraction:
         """The parameters that are saved whole, but biases of layer modules."""
         inside = tuple(f"{module}." for module in self.saved)
         for name in sorted(self.others.stored):
-            is_alone = "." not in name and name in self.others.changed
-            if is_alone or (inside and name.startswith(inside)):
+            if name.startswith(inside) or ("." not in name and name in self.others.changed):
                 yield name
 
     @cached_property
@@ -181,9 +173,8 @@ class Extraction:
         """Of the folder without factors, at most."""
         refs = self.update.checkpoint.tensors
         whole = [*self._whole(), *self.biases]
-        values = sum(
-            ref.stop - ref.start for ref in (refs[self.others.stored[name]] for name in whole)
-        )
+        stored = [refs[self.others.stored[name]] for name in whole]
+        values = sum(ref.stop - ref.start for ref in stored)
         # biases are float32 where they are addends, one for each module
         values += 4 * sum(n_out for n_out, _ in self.shapes.values()) if self.biases else 0
         names = [*whole, *self.module_of.values()]
@@ -312,11 +303,12 @@ def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> Non
     extraction.update.collect(extraction.factors, keys)
     for _ in extraction.factors.ticks:
         pass
-    tensors = {p.key: p.tensor for p in extraction.update.placed.placements}
+    placed = extraction.update.placed.by_key
     for known in extraction.factors.updates.values():
         if known.norm > 0 and "expert." in known.key[1]:
-            line = f"{tensors[known.key]!r} changed: experts of a mixture are no modules that LoRA"
-            raise ModelError("unknown-targets", f"{line} of PEFT can target in transformers 5")
+            line = f"{placed[known.key].tensor!r} changed: experts of a mixture are no modules that"
+            line = f"{line} LoRA of PEFT can target in transformers 5"
+            raise ModelError("unknown-targets", line)
 
 
 def _errors(extraction: Extraction, ranks: Mapping[Key, int]) -> tuple[list[dict[str, Any]], float]:

@@ -52,10 +52,8 @@ class ExtractedUpdate:
         if len(self.rows):
             rows[: len(self.sigma)] = self.rows[:rank]
         left, right = rows[:, : self.shape[0]], rows[:, self.shape[0] :]
-        a, b = (
-            right.to(dtype).clone(),
-            left.T.to(dtype).clone(memory_format=torch.contiguous_format),
-        )
+        a = right.to(dtype).clone()
+        b = left.T.to(dtype).clone(memory_format=torch.contiguous_format)
         if dtype == torch.float32:
             return a, b, 0.0
         rounding = LowRankDelta(

@@ -4,10 +4,10 @@ modules of PEFT that hold them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ...indexer import Checkpoint, OpenUpdate, are_equal, tied_parameters
+from ...indexer import Checkpoint, Config, OpenUpdate, are_equal, tied_parameters
 
 _BUFFER = re.compile(r"(^|\.)(masked_bias|inv_freq|position_ids|token_type_ids|attn\.bias)$")
 """What checkpoints of earlier versions hold beside their parameters."""
@@ -116,7 +116,9 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
         parameters(checkpoint, config, tied_parameters(config))
         for checkpoint, config in ((model, update.member.config), (base.checkpoint, base.config))
     )
-    starts = starts_of(_named_pairs(update))
+    base_layers, placed = base.placed.by_key, update.placed.placements
+    pairs = [(placement.tensor, base_layers[placement.key].tensor) for placement in placed]
+    ours_to_theirs = counterparts(stored, theirs, pairs, (update.member.config, base.config))
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
     layers = {name for name in layers if not _NO_TARGET.search(f"{base.architecture} {name}")}
     in_base, changed, reshaped = {}, set(), set()
@@ -124,7 +126,7 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
         ref = model.tensors[tensor]
         if name in layers or ref.dtype not in ("F64", "F32", "F16", "BF16"):
             continue
-        other = next((theirs[n] for n in names_in_base(name, starts) if n in theirs), None)
+        other = ours_to_theirs[name]
         if other is not None:
             in_base[name] = other
             if base.checkpoint.tensors[other].shape != ref.shape:
@@ -137,28 +139,28 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
     )
 
 
-def _named_pairs(update: OpenUpdate) -> Iterator[tuple[str, str]]:
-    base = update.weights.placed.by_key
-    for placement in update.placed.placements:
-        ours = name_in_memory(placement.tensor, update.member.config)
-        yield ours, name_in_memory(base[placement.key].tensor, update.weights.config)
-
-
-def starts_of(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What names of a model and of its base begin with, by layer matrices that belong together; the
-    longest first."""
+def counterparts(
+    ours: Mapping[str, str],
+    theirs: Mapping[str, str],
+    layers: Iterable[tuple[str, str]],
+    configs: tuple[Config | None, Config | None],
+) -> dict[str, str | None]:
+    """The other model's tensor of each parameter, None where it has none. Names may begin
+    otherwise there, as those of layer matrices do: `layers`, pairs of tensors that belong
+    together."""
     starts = set()
-    for pair in pairs:
-        ours, theirs = (name.split(".") for name in pair)
-        while ours and theirs and ours[-1] == theirs[-1]:
-            del ours[-1], theirs[-1]
-        starts.add(("".join(f"{part}." for part in ours), "".join(f"{part}." for part in theirs)))
-    return sorted(starts, key=lambda pair: (-len(pair[0]), pair))
-
-
-def names_in_base(name: str, starts: Collection[tuple[str, str]]) -> Iterator[str]:
-    yield from (theirs + name[len(ours) :] for ours, theirs in starts if name.startswith(ours))
-    yield name
+    for pair in layers:
+        own, other = (name_in_memory(*part).split(".") for part in zip(pair, configs, strict=True))
+        while own and other and own[-1] == other[-1]:
+            del own[-1], other[-1]
+        starts.add(("".join(f"{part}." for part in own), "".join(f"{part}." for part in other)))
+    # the longest first; else the same name
+    order = [*sorted(starts, key=lambda pair: (-len(pair[0]), pair)), ("", "")]
+    found: dict[str, str | None] = {}
+    for name in ours:
+        there = (other + name[len(own) :] for own, other in order if name.startswith(own))
+        found[name] = next((theirs[n] for n in there if n in theirs), None)
+    return found
 
 
 def saved_modules(

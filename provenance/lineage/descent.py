@@ -14,7 +14,7 @@ left of P, its private part, must be in C with coefficient 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -86,13 +86,7 @@ class Updates:
         )
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Updates:
-        return Updates(
-            self.pooled[rows],
-            self.layers[rows],
-            self.squares[rows],
-            self.rounding[rows],
-            self.slot_norms[rows],
-        )
+        return Updates(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +176,6 @@ def compare_pairs(
     squares = np.diagonal(total)
     own, others = squares[0], squares[1:]
     products = total[0, 1:]
-    private = _private(near, total, is_reference)
     in_layers = np.einsum("lii->li", near.gram)
     apart = in_layers[:, :1] + in_layers[:, 1:] - 2 * near.gram[:, 0, 1:]
     differs = (apart > SAME * in_layers[:, :1]) & (in_layers[:, 1:] > 0)
@@ -191,7 +184,6 @@ def compare_pairs(
     both = (child > 0) & (candidates > 0)
     equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
     distances = near.distances[0, 1:]
-    noise = np.sqrt(_ratio(private.child, private.candidate) / near.n_numbers)
     return Pairs(
         cosine=_ratio(products, np.sqrt(own * others)),
         excess=near.excess[1:, 0],
@@ -199,35 +191,20 @@ def compare_pairs(
         step=np.sqrt(_ratio(distances, others)),
         share_left=_ratio(distances, own),
         layers=_ratio(np.clip(excess, -1, 1).sum(0), differs.sum(0)),
-        private_excess=_ratio(private.child - private.candidate, private.apart),
-        private_along=_ratio(
-            private.product - private.candidate, np.sqrt(private.candidate * private.apart)
-        ),
-        private_step=np.sqrt(_ratio(private.apart, private.candidate)),
-        private_share=_ratio(private.candidate, others),
-        private_z=_ratio(_ratio(private.product, private.candidate) - CONTAINS, noise),
         lost=_ratio((candidates**2 * (child == 0)).sum(1), others),
         shared=_ratio(equal.sum(1), both.sum(1)),
+        **_private(near, total, is_reference),
     )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Private:
-    """|C|², |P|², ⟨C, P⟩ and |C − P|² of what references leave."""
-
-    child: Float64[np.ndarray, " near"]
-    candidate: Float64[np.ndarray, " near"]
-    product: Float64[np.ndarray, " near"]
-    apart: Float64[np.ndarray, " near"]
 
 
 def _private(
     near: Neighbourhood,
     total: Float64[np.ndarray, "all all"],
     is_reference: Bool[np.ndarray, " near"],
-) -> _Private:
-    """Every candidate's references are its neighbours that contain neither it nor the child, those
-    of the highest cosine with one of both; a least-squares fit by these is subtracted from both."""
+) -> dict[str, Float64[np.ndarray, " candidates"]]:
+    """The numbers of what references leave. Every candidate's are its neighbours that contain
+    neither it nor the child, those of the highest cosine with one of both; a least-squares fit by
+    these is subtracted from both."""
     squares = np.diagonal(total)
     cosines = np.abs(_ratio(total, np.sqrt(np.outer(squares, squares))))
     contains = (near.excess >= CONTAINS) & (total >= CONTAINS * squares[:, None])
@@ -250,7 +227,15 @@ def _private(
     child = np.maximum(squares[0] - taken[:, 0, 0], 0.0)
     candidate = np.maximum(squares[1:] - taken[:, 1, 1], 0.0)
     product = total[0, 1:] - taken[:, 0, 1]
-    return _Private(child, candidate, product, np.maximum(child + candidate - 2 * product, 0.0))
+    apart = np.maximum(child + candidate - 2 * product, 0.0)
+    noise = np.sqrt(_ratio(child, candidate) / near.n_numbers)
+    return {
+        "private_excess": _ratio(child - candidate, apart),
+        "private_along": _ratio(product - candidate, np.sqrt(candidate * apart)),
+        "private_step": np.sqrt(_ratio(apart, candidate)),
+        "private_share": _ratio(candidate, squares[1:]),
+        "private_z": _ratio(_ratio(product, candidate) - CONTAINS, noise),
+    }
 
 
 def _ratio(above: Float64[np.ndarray, ...], below: object) -> Float64[np.ndarray, ...]:

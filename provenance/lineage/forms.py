@@ -45,14 +45,15 @@ class Forms:
     ) -> Forms:
         """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
         them, where no signature of the base is kept."""
-        vocabulary = _numbers([record.vocabulary for record in members])
+        # NumPy makes NaN of None
+        vocabulary = np.array([record.vocabulary for record in members], dtype=np.float64)
         places = {name: place for place, name in enumerate(updates.layer_names)}
         return cls(
             lacks=np.isnan(updates.fro_norm[rows]) & touched.is_full[:, None],
             slot_layers=np.array(
                 [places.get((slot.stack, slot.layer), -1) for slot in updates.slots], dtype=np.int64
             ),
-            layers=_numbers([record.layers for record in members]),
+            layers=np.array([record.layers for record in members], dtype=np.float64),
             vocabulary=vocabulary,
             base_layers=float(len({(slot.stack, slot.layer) for slot in catalog.shapes(base)})),
             base_vocabulary=_vocabulary_of(catalog, base, vocabulary),
@@ -113,10 +114,6 @@ class Forms:
         vocabulary = ~np.isnan(self.vocabulary) & (self.vocabulary != self.base_vocabulary)
         counts: Int64[np.ndarray, " models"] = self.lacks.sum(axis=1) + layers + vocabulary
         return counts
-
-
-def _numbers(values: Sequence[int | None]) -> Float64[np.ndarray, " models"]:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
 
 def _vocabulary_of(

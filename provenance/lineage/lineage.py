@@ -12,7 +12,6 @@ from ...arrays import Float64, Int64
 from ...errors import UnknownRecipe
 from ...records import ModelRecord, Recipe
 from ...store import Catalog
-from ..recipes import find_linear_recipe
 from .claims import read_claims
 from .descent import Updates
 from .edges import BASE, Edge, infer_edges
@@ -39,12 +38,10 @@ def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dic
     records = {row.id: row.record for row in family if row.status == "indexed"}
     unread = {row.id: f"not-read: {row.reason}" for row in family if row.code == "not-read"}
     updates = view.updates()
-    here = np.array([id in records for id in view.ids], dtype=np.bool_) & updates.sketched
-    rows = np.flatnonzero(here)
-    ids = [view.ids[row] for row in rows.tolist()]
+    here = [row for row, id in enumerate(view.ids) if id in records and updates.sketched[row]]
     # in order of id: the order in which models were indexed decides nothing
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-    ids, rows = [ids[place] for place in order], rows[order]
+    rows = np.array(sorted(here, key=view.ids.__getitem__), dtype=np.int64)
+    ids = [view.ids[row] for row in rows.tolist()]
     times, n_future = read_times([records[id].created_at for id in ids])
     own = Updates.of_family(updates).take(rows)
     members = [records[id] for id in ids]
@@ -73,10 +70,10 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
         if not recipe.has_linear_sketch:
             raise UnknownRecipe(f"recipe '{name}' keeps no linear sketches: {again}")
         return recipe
-    known = find_linear_recipe(catalog, base)
-    if known is None:
-        raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
-    return known
+    for recipe in catalog.recipes_of(base):
+        if recipe.has_linear_sketch:
+            return recipe
+    raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
 
 
 def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " models"], int]:

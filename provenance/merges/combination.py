@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import chi2
@@ -33,7 +34,7 @@ LEAST_OWN = 1e-6
 ROUNDS = 6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Space:
     """Updates in which inner products estimate ⟨ΔW, ΔW'⟩, cut into blocks that have weights of
     their own. `dims`: independent numbers of a block, which decide its noise."""
@@ -42,6 +43,7 @@ class Space:
     dims: float
     _of_rows: dict[int, Float64[np.ndarray, "models blocks"]] = field(default_factory=dict)
 
+    @cached_property
     def norms(self) -> Float64[np.ndarray, "models blocks"]:
         """|x|² of each block."""
         blocks = [
@@ -93,18 +95,20 @@ class _Remainder:
     directions: list[tuple[Vector, Products]] = field(default_factory=list)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Pursuit:
     """The search for one update's combination. `allowed`: rows that may be taken; `signed`:
-    weights may be negative; `floor`: |rest|² that is only rounding; `norms`: the space's."""
+    weights may be negative; `floor`: |rest|² that is only rounding."""
 
     space: Space
     target: Vector
     allowed: Bool[np.ndarray, " models"]
     signed: bool
     floor: float
-    norms: Products
-    _fits: Products | None = None
+
+    @cached_property
+    def _fits(self) -> Products:
+        return self.space.products(self.target)
 
     def combination(self) -> Combination:
         chosen = self._pruned(self._extended([], MOST_PARENTS + MOST_PARENTS // 2))
@@ -121,7 +125,7 @@ class Pursuit:
         rows = list(rows)
         while True:
             weights, rest = self._least_squares(rows)
-            lengths = np.sqrt(self.norms[rows])
+            lengths = np.sqrt(self.space.norms[rows])
             sums = (weights * lengths).sum(1)
             if self.signed or not (sums < 0).any():
                 break
@@ -141,9 +145,7 @@ class Pursuit:
         return weights, rest
 
     def _remainder(self, rows: Sequence[int]) -> _Remainder:
-        if self._fits is None:
-            self._fits = self.space.products(self.target)
-        remainder = _Remainder(self.target.copy(), self.norms.copy(), self._fits.copy())
+        remainder = _Remainder(self.target.copy(), self.space.norms.copy(), self._fits.copy())
         for row in rows:
             self._take(row, remainder)
         return remainder
@@ -157,7 +159,7 @@ class Pursuit:
                 vector = vector - direction * inside[:, None]
                 shares = shares - theirs * inside
         squares = (vector**2).sum(1)
-        usable = squares > LEAST_OWN * self.norms[row]
+        usable = squares > LEAST_OWN * self.space.norms[row]
         scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
         vector, shares = vector * scale[:, None], shares * scale
         part = (vector * self.target).sum(1)
@@ -166,22 +168,16 @@ class Pursuit:
         remainder.fits -= shares * part
         remainder.rest -= vector * part[:, None]
 
-    def _gains(
-        self, remainder: _Remainder, excluded: Sequence[int]
-    ) -> Float64[np.ndarray, " models"]:
-        """How much of |y|² each update explains of the rest; 0 of those that may not be taken."""
+    def _best(self, remainder: _Remainder, excluded: Sequence[int]) -> tuple[int, float]:
+        """The update that explains most of the rest, and how much of |y|²."""
         own, fits = remainder.own, remainder.fits
-        usable = own > LEAST_OWN * self.norms
+        usable = own > LEAST_OWN * self.space.norms
         shares = fits**2 / np.where(usable, own, 1.0)
         gains: Float64[np.ndarray, " models"] = np.where(usable, shares, 0.0).sum(1)
         if not self.signed:
             gains[fits.sum(1) <= 0] = 0.0
         gains[~self.allowed] = 0.0
         gains[list(excluded)] = 0.0
-        return gains
-
-    def _best(self, remainder: _Remainder, excluded: Sequence[int]) -> tuple[int, float]:
-        gains = self._gains(remainder, excluded)
         best = int(gains.argmax())
         return best, float(gains[best])
 
@@ -207,7 +203,7 @@ class Pursuit:
         fit = self.fit(chosen)
         length = float((self.target**2).sum()) ** 0.5
         while fit.rows:
-            sizes = np.sqrt((fit.weights**2 * self.norms[list(fit.rows)]).sum(1)) / length
+            sizes = np.sqrt((fit.weights**2 * self.space.norms[list(fit.rows)]).sum(1)) / length
             losses = self._losses(fit)
             least = int(losses.argmin())
             loss = float(losses[least])

@@ -6,7 +6,6 @@ Formulas: `linear.py`, `slerp.py`, `generalized_task_arithmetic.py` and `sparsif
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,23 +17,14 @@ Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """One of mergekit's generalised task arithmetic. `trims`: by magnitude; `drops`: at random,
-    and rescales; `elects`: entries against the majority's sign are left out; `normalises`: divides
-    by the weights that count."""
+    """One of mergekit's generalised task arithmetic. `elects`: entries against the majority's sign
+    are left out; `normalises`: divides by the weights that count."""
 
-    trims: bool = False
-    drops: bool = False
     elects: bool = False
     normalises: bool = False
 
 
-FORMULAS: Mapping[Method, Formula] = {
-    "linear": Formula(normalises=True),
-    "task_arithmetic": Formula(),
-    "ties": Formula(trims=True, elects=True, normalises=True),
-    "dare_linear": Formula(drops=True),
-    "dare_ties": Formula(drops=True, elects=True),
-}
+TASK_ARITHMETIC, TIES = Formula(), Formula(elects=True, normalises=True)
 
 SLERP_LINEAR = 0.9995
 """Cosine of two tensors beyond which mergekit interpolates linearly."""

@@ -66,7 +66,6 @@ def _models(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
 def _weighted(
     merge: FoundMerge, proof: Reconstruction, weights: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    """The parents with their weights and densities."""
     rows = []
     for place, weight in enumerate(weights):
         sparse = {"density": _number(proof.densities[place])} if proof.densities else {}

@@ -14,7 +14,6 @@ from ...errors import BaseError, ModelError, RequestError
 from ...indexer import Key, RowSample, fingerprint_query, folder_at
 from ...records import Indexed, Slot
 from ...store import SLOT_NUMBERS, Catalog, FamilyUpdates, FamilyView, ModelRow
-from ..recipes import find_linear_recipe
 from .file_on_rows import Matrices, Place, Reconstruction
 from .parents import MOST_CHANGED, SCREENED, Kind, Parent, Parentage, find_parents, near_rows
 from .reconstruction import reconstruct
@@ -140,7 +139,7 @@ def find_merge(
     Raises:
         RequestError: a model that is not indexed cannot be read.
     """
-    recipe = find_linear_recipe(catalog, base)
+    recipe = next((r for r in catalog.recipes_of(base) if r.has_linear_sketch), None)
     if recipe is None:
         return None
     view = catalog.family(base, recipe)
@@ -151,11 +150,7 @@ def find_merge(
     search = catalog.look(lambda: _MergeFamily.read(view, own, indexed))
     created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
-    later = [
-        place
-        for place, id in enumerate(search.ids)
-        if made and (time := created.get(id)) and time > made
-    ]
+    later = [n for n, id in enumerate(search.ids) if made and (created.get(id) or "") > made]
     parentage = find_parents(
         search.target, search.family, search.ids, excluded=search.excluded, later=later
     )
@@ -213,7 +208,7 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
 
     def column(name: str) -> Any:
         values = [getattr(of_slot.get(slot), name, None) for slot in like.slots]
-        return np.array([[np.nan if v is None else v for v in values]], dtype=np.float64)
+        return np.array([values], dtype=np.float64)  # NumPy makes NaN of None
 
     return replace(
         like,

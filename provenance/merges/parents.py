@@ -144,7 +144,7 @@ def find_parents(
     """
     if not target.sketched[0]:
         return Parentage(kind="none")
-    search = _Search.start(target, family, ids, excluded)
+    search = _Search(target, family, ids, excluded)
     if search.floor.sum() > MOST_ROUNDING * search.energy:
         return Parentage(kind="rounding")
     allowed = search.allowed.copy()
@@ -165,61 +165,32 @@ def near_rows(target: FamilyUpdates, family: FamilyUpdates) -> Float64[np.ndarra
     return scores
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class _Search:
-    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer,
-    `floors`: that of the family's; `copies`: rows."""
+    """One update's search. `energy`: |ΔW|²; `floor`: its rounding by layer, `floors`: that of the
+    family's models; `copies`: rows."""
 
-    target: FamilyUpdates
-    family: FamilyUpdates
-    ids: Sequence[str]
-    whole: Space
-    by_layer: Space
-    wholes: Float64[np.ndarray, "1 features"]
-    layers: Float64[np.ndarray, "layers 256"]
-    energy: float
-    floor: Float64[np.ndarray, " layers"]
-    floors: Float64[np.ndarray, "models layers"]
-    allowed: Bool[np.ndarray, " models"]
-    whole_norms: Float64[np.ndarray, "models 1"]
-    layer_norms: Float64[np.ndarray, "models layers"]
-    copies: list[int] = field(default_factory=list)
-
-    @classmethod
-    def start(
-        cls,
+    def __init__(
+        self,
         target: FamilyUpdates,
         family: FamilyUpdates,
         ids: Sequence[str],
         excluded: Sequence[int],
-    ) -> _Search:
-        own = target.layers[0].astype(np.float64)
-        squares = (own**2).sum(1)
+    ) -> None:
+        self.target, self.family, self.ids = target, family, ids
+        self.layers = target.layers[0].astype(np.float64)
+        squares = (self.layers**2).sum(1)
         # as many layers as carry the update decide how little noise their sketches have
         counted = float(squares.sum()) ** 2 / max(float((squares**2).sum()), 1e-300)
-        wholes = _features(target).astype(np.float64)
-        whole = Space(_features(family)[:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
-        by_layer = Space(family.layers, float(LINEAR_LAYER_DIM))
-        allowed = family.sketched & (whole.norms()[:, 0] > 0)
-        allowed[list(excluded)] = False
-        search = cls(
-            target=target,
-            family=family,
-            ids=ids,
-            floors=family.by_layer(family.noise_floor**2),
-            whole=whole,
-            by_layer=by_layer,
-            whole_norms=whole.norms(),
-            layer_norms=by_layer.norms(),
-            wholes=wholes,
-            layers=own,
-            energy=float((wholes**2).sum()),
-            floor=target.by_layer(target.noise_floor**2)[0],
-            allowed=allowed,
-        )
-        search.copies = search.equal_to(search.wholes[0], float(search.floor.sum()))
-        search.allowed[search.copies] = False
-        return search
+        self.wholes = _features(target).astype(np.float64)
+        self.whole = Space(_features(family)[:, None], LINEAR_DIM + LINEAR_LAYER_DIM * counted)
+        self.by_layer = Space(family.layers, float(LINEAR_LAYER_DIM))
+        self.energy = float((self.wholes**2).sum())
+        self.floor = target.by_layer(target.noise_floor**2)[0]
+        self.floors = family.by_layer(family.noise_floor**2)
+        self.allowed = family.sketched & (self.whole.norms[:, 0] > 0)
+        self.allowed[list(excluded)] = False
+        self.copies = self.equal_to(self.wholes[0], float(self.floor.sum()))
+        self.allowed[self.copies] = False
 
     def equal_to(self, update: Float64[np.ndarray, " features"], floor: float) -> list[int]:
         """The allowed rows whose update is this one, but for storage rounding.
@@ -229,11 +200,11 @@ class _Search:
         longer one, as it does of two models of one type. Where the weight is 1, a rest may be more.
         """
         length = float(update @ update)
-        distances = self.whole_norms[:, 0] + length
+        distances = self.whole.norms[:, 0] + length
         distances = distances - 2 * self.whole.products(update[None])[:, 0]
         near = np.flatnonzero(self.allowed & (distances <= MOST_ROUNDING * length))
         updates = self.whole.updates[near, 0].astype(np.float64)
-        norms, floors = self.whole_norms[near, 0], self.floors[near].sum(1)
+        norms, floors = self.whole.norms[near, 0], self.floors[near].sum(1)
         rests = ((updates - update) ** 2).sum(1)
         errors = SAME_WEIGHT * (rests / self.whole.dims * norms) ** 0.5
         is_whole = np.abs(updates @ update - norms) <= errors
@@ -263,7 +234,7 @@ class _Search:
         yield self._pursuit(self.whole, allowed, signed=True).combination()
         length = self.energy**0.5
         for row, weight in zip(first.rows, first.weights[:, 0], strict=True):
-            if weight * self.whole_norms[row, 0] ** 0.5 < MADE_OF_IT * length:
+            if weight * self.whole.norms[row, 0] ** 0.5 < MADE_OF_IT * length:
                 continue
             others = allowed.copy()
             others[row] = False
@@ -272,15 +243,9 @@ class _Search:
     def _pursuit(
         self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
     ) -> Pursuit:
-        whole = space is self.whole
-        return Pursuit(
-            space,
-            self.wholes if whole else self.layers,
-            allowed,
-            signed,
-            float(np.clip(self.floor.sum() / self.energy, LEAST_REST**2, NEARLY)) * self.energy,
-            self.whole_norms if whole else self.layer_norms,
-        )
+        target = self.wholes if space is self.whole else self.layers
+        floor = np.clip(self.floor.sum() / self.energy, LEAST_REST**2, NEARLY) * self.energy
+        return Pursuit(space, target, allowed, signed, float(floor))
 
     def refit(self, rows: Sequence[int]) -> Combination:
         """The same models with weights of their own in every layer."""
@@ -307,22 +272,22 @@ class _Search:
 
     def _parents(self, fit: Combination) -> tuple[Parent, ...]:
         """The rows of a fit by falling share, each with its weights by layer where they vary."""
-        used = self.layer_norms[list(fit.rows)] > 0
+        used = self.by_layer.norms[list(fit.rows)] > 0
         means = fit.weights[:, 0]
         if fit.weights.shape[1] > 1:
             means = (fit.weights * used).sum(1) / used.sum(1)
         parents = []
         for place, row in enumerate(fit.rows):
             layers: dict[tuple[str, int], float] = {}
-            own = fit.weights[place]
-            if len(own) > 1 and _varies(own[used[place]], float(means[place])):
+            own, mean = fit.weights[place], float(means[place])
+            counted = own[used[place]] if len(own) > 1 else own
+            if len(counted) > 1 and np.abs(counted - mean).mean() > VARIES * abs(mean):
                 names = zip(self.family.layer_names, own.tolist(), used[place], strict=True)
                 layers = {name: weight for name, weight, is_used in names if is_used}
             update = self.whole.updates[row, 0].astype(np.float64)
             equal = self.equal_to(update, float(self.floors[row].sum()))
             others = self._ids([other for other in equal if other != row])
-            weight = float(means[place])
-            parents.append(Parent(model=self.ids[row], weight=weight, layers=layers, equal=others))
+            parents.append(Parent(model=self.ids[row], weight=mean, layers=layers, equal=others))
         return tuple(parents)
 
     def _sum(self, fit: Combination) -> Parentage:
@@ -333,7 +298,7 @@ class _Search:
             layered = fit
             parents = self._parents(fit)
         # where a parent leaves a layer unchanged its weight there is not known
-        known = (self.layer_norms[list(layered.rows)] > 0).all(0)
+        known = (self.by_layer.norms[list(layered.rows)] > 0).all(0)
         sums = layered.weights.sum(0)[known if layered.weights.shape[1] > 1 else [True]]
         is_mean = (layered.weights >= 0).all() and (np.abs(sums - 1) <= MEAN_WITHIN).all()
         return Parentage(
@@ -403,8 +368,3 @@ def _features(updates: FamilyUpdates) -> Float32[np.ndarray, "models features"]:
     flat = updates.layers.reshape(n_models, -1)
     np.multiply(flat, (1 - share) ** 0.5, out=features[:, LINEAR_DIM:])
     return features
-
-
-def _varies(weights: Float64[np.ndarray, " layers"], mean: float) -> bool:
-    """Whether weights differ by layer, beyond what is written in a config file."""
-    return len(weights) > 1 and bool(np.abs(weights - mean).mean() > VARIES * abs(mean))

@@ -30,7 +30,7 @@ from .file_on_rows import (
     combined,
     evaluated,
 )
-from .merge_formulas import FORMULAS, Method, slerp_weights
+from .merge_formulas import TASK_ARITHMETIC, Method, slerp_weights
 from .sparse_rows import sparse
 
 PerPlace = Float64[np.ndarray, "parents places"]
@@ -172,7 +172,7 @@ def _sum_of(
         by_place = {name: tuple(weights[:, n].tolist()) for n, name in enumerate(names)}
     make: Make = {
         "linear": partial(_mean, weights=own),
-        "task_arithmetic": partial(combined, weights=own, formula=FORMULAS["task_arithmetic"]),
+        "task_arithmetic": partial(combined, weights=own, formula=TASK_ARITHMETIC),
         "slerp": partial(_on_circle, weights=own),
     }[method]
     used = own.mean(1).tolist()
@@ -233,5 +233,5 @@ def _by_matrix(rows: MergeRows) -> Reconstruction:
     own = np.stack([np.linalg.lstsq(*pair, rcond=1e-9)[0] for pair in pairs], axis=1)
     used = np.stack([(rows.parts[:, piece] != 0).any(1) for piece in rows.pieces], axis=1)
     means = (own * used).sum(1) / np.maximum(used.sum(1), 1)
-    make = partial(combined, weights=own, formula=FORMULAS["task_arithmetic"])
+    make = partial(combined, weights=own, formula=TASK_ARITHMETIC)
     return evaluated(rows, make, None, means.tolist())

@@ -8,7 +8,7 @@ proof. Of TIES densities are searched; they tell which entries are kept, and so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -24,7 +24,7 @@ from .file_on_rows import (
     combined,
     evaluated,
 )
-from .merge_formulas import FORMULAS, Formula, Method
+from .merge_formulas import TIES, Formula, Method
 
 Chosen = Bool[np.ndarray, " entries"]
 Kept = Bool[np.ndarray, "parents entries"]
@@ -80,25 +80,18 @@ def sparse(rows: MergeRows, guess: PerParent) -> Iterator[Reconstruction]:
             return
 
 
-@dataclass(slots=True, eq=False)
 class _Trimming:
     """How large each entry of a parent is among those of its matrix: 0 the largest, 1 the least."""
 
-    rows: MergeRows
-    ranks: Float64[np.ndarray, "parents entries"]
-
-    @classmethod
-    def of(cls, rows: MergeRows) -> _Trimming:
-        ranks = np.empty_like(rows.parts)
+    def __init__(self, rows: MergeRows) -> None:
+        self.rows, self.ranks = rows, np.empty_like(rows.parts)
         for piece in rows.pieces:
             order = np.argsort(-np.abs(rows.parts[:, piece]), axis=1, kind="stable")
             places = np.arange(piece.stop - piece.start) / (piece.stop - piece.start)
-            np.put_along_axis(ranks[:, piece], order, places[None], axis=1)
-        return cls(rows, ranks)
+            np.put_along_axis(self.ranks[:, piece], order, places[None], axis=1)
 
     def masks(self, kept: PerPiece) -> Bool[np.ndarray, "parents entries"]:
-        masks: Bool[np.ndarray, "parents entries"] = self.ranks < self.rows.spread(kept)
-        return masks
+        return np.asarray(self.ranks < self.rows.spread(kept))
 
     def weights(self, kept: PerPiece, formula: Formula) -> tuple[PerParent, float]:
         """Those with which kept entries give the merge best, and its length.
@@ -149,8 +142,8 @@ class _Trimming:
 
 def _fitted_ties(rows: MergeRows, *, normalises: bool) -> Reconstruction:
     """TIES: its densities by descent, from which weights and length follow."""
-    formula = replace(FORMULAS["ties"], normalises=normalises)
-    thinned = _Trimming.of(rows.thinned())
+    formula = replace(TIES, normalises=normalises)
+    thinned = _Trimming(rows.thinned())
 
     def error(densities: PerParent) -> float:
         kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
@@ -183,7 +176,7 @@ def _descended(error: Callable[[PerParent], float], numbers: PerParent) -> PerPa
 def _written_ties(rows: MergeRows, densities: PerParent, formula: Formula) -> Reconstruction:
     """With the fewest digits that give the merge as well, and the share of rows that is kept of
     each matrix."""
-    trimming = _Trimming.of(rows)
+    trimming = _Trimming(rows)
     kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
     weights, scale = trimming.weights(kept, formula)
     if rows.error(trimming.made(weights, kept, formula, scale)) < MOST_ERROR:
@@ -197,7 +190,7 @@ def _written_ties(rows: MergeRows, densities: PerParent, formula: Formula) -> Re
         own = (weights / unit).round() * unit
 
         def make(of: MergeRows) -> Entries:
-            return _Trimming.of(of).made(own, kept, formula, length)
+            return _Trimming(of).made(own, kept, formula, length)
 
         numbers = {"densities": tuple(densities.tolist()), "normalises": formula.normalises}
         return evaluated(rows, make, "ties", own.round(3).tolist(), scale=length, **numbers)

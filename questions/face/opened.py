@@ -88,9 +88,6 @@ class Opened:
             name = str(err.filename)[:40]
             raise RequestError(f"{name}…: no such model or file: the name is too long") from err
 
-    def _tracked(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
-        return self._track(things, what, total=total)
-
     def close(self) -> None:
         """Close the file; a temporary catalog is deleted."""
         self._close()

@@ -263,7 +263,6 @@ class Searches:
 
 
 def _fresh(made: Indexed, name: str) -> FreshQuery:
-    """A search from what was just fingerprinted."""
     from ...search import FreshQuery
 
     return FreshQuery(

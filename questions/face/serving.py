@@ -15,13 +15,13 @@ from ...results import Row, Table
 from ..facets import ListedModels
 from ..find_similar import FindSimilar, NeighbourTable
 from ..ls import ModelTable
-from ..map.map import Map, layout_document
+from ..map.map import Map, placed_columns
+from .opened import Opened
 
 if TYPE_CHECKING:
     from ...search import StoredQuery
     from ...store import Catalog
     from .database import Database
-    from .opened import Opened
 
 
 def catalog_of(db: Database) -> Catalog:
@@ -40,11 +40,11 @@ class MapColumns(Map):
     )
 
     def answer(self, db: Opened) -> Table:
-        return Table(layout_document(db._catalog, self, db._track))
+        return Table(placed_columns(db._catalog, self, db._track)[0])
 
     def first_look(self, db: Opened) -> Table:
         """The main axes alone, within seconds."""
-        return Table(layout_document(db._catalog, self, db._track, axes_alone=True))
+        return Table(placed_columns(db._catalog, self, db._track, axes_alone=True)[0])
 
 
 def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:

@@ -88,14 +88,8 @@ def _reasons(refused: Mapping[str, str]) -> list[str]:
 
 def match_columns(match: FileMatch | None) -> Row:
     """What a row of an answer gains."""
-    if match is None:
-        return {"touched": None, "missing": None, "missing_by_chance": None, "accident": None}
-    return {
-        "touched": match.touched,
-        "missing": match.missing,
-        "missing_by_chance": match.missing_by_chance,
-        "accident": match.accident,
-    }
+    names = ("touched", "missing", "missing_by_chance", "accident")
+    return {name: getattr(match, name, None) for name in names}
 
 
 def ranked_by_words(words: WordMatches, k: int) -> list[Row]:

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DataError, ModelError, RequestError, StudyError
+from ...records import DataSet
 from ..face.opened import find_family
 
 if TYPE_CHECKING:
-    from ...records import DataSet
     from ...search import TrainedModels
     from ...store import Catalog, Filters
 
@@ -32,81 +32,68 @@ REFUSALS = (DataError, ModelError, RequestError, StudyError, MemoryError)
 log = logging.getLogger(__name__)
 
 
-class AskedFamilies:
-    """The family of a base, or every family of a catalog, and why some could not be asked."""
+def ask_families(
+    catalog: Catalog,
+    answer: Callable[[str], Thing],
+    *,
+    base: str | None,
+    recipe: str | None,
+    filters: Filters,
+) -> tuple[list[tuple[Thing, float]], list[Row]]:
+    """What the family of a base, or every family of a catalog, answers to its base, and its
+    seconds; `base` and `reason` of those that could not be asked. Nothing that one loads is held
+    while the next is asked.
 
-    def __init__(
-        self, catalog: Catalog, *, base: str | None, recipe: str | None, filters: Filters
-    ) -> None:
-        self._catalog, self._recipe, self._filters = catalog, recipe, filters
-        bases = catalog.bases() if base is None else []
-        self.bases = bases if len(bases) > 1 else [find_family(catalog, base)]
-        self._errors: dict[str, Exception] = {}
+    Raises:
+        DataError: several families refuse, for different reasons, and none has an answer. The one
+            reason of all, and what a single family raises, is raised as it is.
+    """
+    from ...search import check_searchable
 
-    @property
-    def are_several(self) -> bool:
-        return len(self.bases) > 1
+    bases = catalog.bases() if base is None else []
+    bases = bases if len(bases) > 1 else [find_family(catalog, base)]
+    are_several = len(bases) > 1
+    errors: dict[str, Exception] = {}
 
-    @property
-    def left_out(self) -> list[Row]:
-        """`base` and `reason` of those that could not be asked."""
-        return [{"base": base, "reason": _line(err)} for base, err in self._errors.items()]
-
-    def ask(self, answer: Callable[[str], Thing]) -> list[tuple[Thing, float]]:
-        """What each answers to its base, and its seconds; nothing that one loads is held while the
-        next is asked.
-
-        Raises:
-            DataError: several families refuse, for different reasons, and none has an answer. The
-                one reason of all, and what a single family raises, is raised as it is.
-        """
-        for base in self.bases:
-            self._attempt(base, self._check)
-        able = [base for base in self.bases if base not in self._errors]
-        answers: list[tuple[Thing, float]] = []
-        for base in able:
-            answers += self._attempt(base, _timed, answer)
-            if self.are_several:
-                gc.collect()  # modules of transformers refer to one another
-        if not answers:
-            raise self._refusal()
-        return answers
-
-    def _attempt(self, base: str, work: Callable[..., Thing], *rest: Any) -> list[Thing]:
-        """What is answered, in a list; nothing where one of several families refuses."""
+    def attempt(base: str, work: Callable[[str], None]) -> None:
         try:
-            return [work(base, *rest)]
+            work(base)
         except REFUSALS as err:
-            if not self.are_several:
+            if not are_several:
                 raise
             # what its frames hold is a loaded base
             err.__cause__ = err.__context__ = None
-            self._errors[base] = err.with_traceback(None)
+            errors[base] = err.with_traceback(None)
             log.warning("%s is not asked: %s", base, _line(err))
-            return []
 
-    def _check(self, base: str) -> None:
-        from ...search import check_searchable
-
-        n = check_searchable(self._catalog, base, recipe=self._recipe, filters=self._filters)
-        if not n and self.are_several:
+    def check(base: str) -> None:
+        n = check_searchable(catalog, base, recipe=recipe, filters=filters)
+        if not n and are_several:
             raise RequestError("no model of it passes the filters")
 
-    def _refusal(self) -> Exception:
-        reasons = {_line(err): err for err in self._errors.values()}
-        if len(reasons) == 1:
-            return next(iter(reasons.values()))
-        listed = "; ".join(f"{row['base']}: {row['reason']}" for row in self.left_out)
-        return DataError(f"none of {len(self.bases)} families can be asked: {listed}")
+    answers: list[tuple[Thing, float]] = []
 
+    def ask(base: str) -> None:
+        start = time.monotonic()
+        answers.append((answer(base), time.monotonic() - start))
 
-def _timed(base: str, answer: Callable[[str], Thing]) -> tuple[Thing, float]:
-    start = time.monotonic()
-    return answer(base), time.monotonic() - start
+    for base in bases:
+        attempt(base, check)
+    for base in [base for base in bases if base not in errors]:
+        attempt(base, ask)
+        if are_several:
+            gc.collect()  # modules of transformers refer to one another
+    reasons = {_line(err): err for err in errors.values()}
+    if not answers and len(reasons) == 1:
+        raise next(iter(reasons.values()))
+    left_out = [{"base": base, "reason": _line(err)} for base, err in errors.items()]
+    if not answers:
+        listed = "; ".join(f"{row['base']}: {row['reason']}" for row in left_out)
+        raise DataError(f"none of {len(bases)} families can be asked: {listed}")
+    return answers, left_out
 
 
 def _line(err: Exception) -> str:
-    """The first line of an error."""
     return str(err).splitlines()[0] if str(err) else "not enough memory"
 
 

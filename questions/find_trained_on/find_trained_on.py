@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ...options import Place, argument, as_kind, option, record
+from ...records import DataSet
 from ...results import Document, Shown, Table, count, names_of_bases
 from ...store import Filters
 from .. import terminal
-from ..face.opened import Track, find_family, require_labels
+from ..face.opened import Opened, Track, find_family, require_labels
 from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
 from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
-from .families import AskedFamilies, FamilyMatch, joint_answer
+from .families import FamilyMatch, ask_families, joint_answer
 from .making import NAME, DataMaking, DataReading, kept_data
 
 if TYPE_CHECKING:
     from ...data import ExampleSet
-    from ...records import DataSet
     from ...store import Catalog
-    from ..face.opened import Opened
 
 
 MEANING = (
@@ -151,9 +150,9 @@ class FindTrainedOn(Filters, DataReading):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
-        families = AskedFamilies(catalog, base=self.base, recipe=self.recipe, filters=self)
-        asked = families.ask(partial(self._answer, catalog, db._track))
-        document = joint_answer(asked, families.left_out, self.k)
+        ask = partial(self._answer, catalog, db._track)
+        asked = ask_families(catalog, ask, base=self.base, recipe=self.recipe, filters=self)
+        document = joint_answer(*asked, self.k)
         if words is not None and words.matches:
             document["neighbours"] = with_words(document["neighbours"], words, self.k)
             document["verdict"] = document["neighbours"][0]["verdict"]

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import RequestError, offered
 from ...options import Place, as_kind, option, record
-from ...records import LABELLED_LOSSES, LossName
+from ...records import LABELLED_LOSSES, DataSet, LossName
 from ..face.opened import Family, Track
 
 if TYPE_CHECKING:
     from ...data import ExampleSet
-    from ...records import DataSet
     from ...store import Catalog
     from ...study.network import TaskModel
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...options import Place, Question, argument, option, record
 from ...results import Table
 from ...store import write_user_file
-from ..face.opened import find_family
+from ..face.opened import Opened, find_family
 from ..terminal.command_line import Common, Drawing, command_with, open_database, print_document
 from ..terminal.written import check_ending, is_table_file, save_table
 from .screen import show_lineage
@@ -19,7 +19,6 @@ from .screen import show_lineage
 if TYPE_CHECKING:
     from ...figures import Width
     from ...store import Catalog
-    from ..face.opened import Opened
 
 
 class LineageTable(Table):

@@ -12,14 +12,13 @@ from ...errors import RequestError
 from ...options import Place, option, record
 from ...records import Colour, Layout
 from ...results import Shown, Table, names_of_bases
-from ..face.opened import Family, Track, untracked
+from ..face.opened import Family, Opened, Track, untracked
 from ..terminal.command_line import asking
 from .nearest import data_places, neighbourhoods
 
 if TYPE_CHECKING:
     from ...search import LabelledModels
     from ...store import Catalog, FamilyView
-    from ..face.opened import Opened
     from .page import Neighbourhoods
 
 
@@ -116,26 +115,20 @@ MONTH = len("2024-05")
 """Of a date."""
 
 
-def layout_document(
-    catalog: Catalog, asked: Map, track: Track = untracked, *, axes_alone: bool = False
-) -> dict[str, Any]:
-    """A family's map as columns, placed anew; names are numbers of places in a list.
-
-    `data` has the places of kept data sets; a family that keeps none has no such key, nor has a
-    first look on the main `axes_alone`, for which no pair is compared.
-    """
-    return placed_columns(catalog, asked, track, axes_alone=axes_alone)[0]
-
-
 def placed_columns(
     catalog: Catalog,
     asked: Map,
-    track: Track,
+    track: Track = untracked,
     *,
     with_neighbours: bool = False,
     axes_alone: bool = False,
 ) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
-    """The map as columns, the number of landmarks, and the nearest of every model."""
+    """A family's map as columns, placed anew; the number of landmarks; the nearest of every model.
+
+    Names are numbers of places in a list. `data` has the places of kept data sets; a family that
+    keeps none has no such key, nor has a first look on the main `axes_alone`, for which no pair is
+    compared.
+    """
     from ...search import kept_data_sets, place_models, read_family
     from ...search.layout import EVERY_PAIR, place_axes
     from .page import encode_names

@@ -141,7 +141,6 @@ def _turned_off(context: click.Context, parameter: click.Parameter, is_given: bo
 
 
 def _click_type(hint: Any, declared: Option) -> Any:
-    """The click type of a value, or of each of several."""
     parts = parts_of(hint)
     if choices := choices_of(hint):
         return click.Choice(choices)

@@ -41,9 +41,9 @@ class Screen(Console):
             raise BrokenPipeError
 
 
-def screen(*, wide: bool = False, stderr: bool = False, quiet: bool = False) -> Console:
+def screen(*, wide: bool = False) -> Console:
     """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
-    console = Screen(highlight=False, emoji=False, stderr=stderr, quiet=quiet)
+    console = Screen(highlight=False, emoji=False)
     if wide or not console.is_terminal:
         console.width = 10_000
     return console

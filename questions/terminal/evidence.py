@@ -23,7 +23,6 @@ def evidence_table(heads: Sequence[str], rows: Iterable[Document]) -> Section:
 
 
 def _evidence(head: str, row: Document) -> str:
-    """A cell of a table of evidence."""
     match head:
         case "verdict":
             return str(row["verdict"]) if stands_out(row) else ""

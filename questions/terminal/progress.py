@@ -5,22 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ...records import Outcome
 from ...results import size
 from .console import Screen
 from .text import duration, plain
 
-if TYPE_CHECKING:
-    from ...records import Outcome
-
-
 Thing = TypeVar("Thing")
+
+Lines = TypeVar("Lines", bound="ProgressLines")
 
 EVERY_S = 10.0
 """Between two lines; a run that is shorter prints none."""
@@ -28,26 +27,15 @@ EVERY_S = 10.0
 FEWEST_DONE = 0.01
 """Share of the work from which the rest of the time can be told."""
 
-Status = Callable[[], tuple[str, float]]
-"""A note on what was done so far, and its share of the work, 0…1; 0 where it is not known."""
-
 
 class ProgressLines:
-    """How far a run is, from `begin` until all is done: a line that a terminal shows anew twice a
+    """How far a run is, from `start` until all is done: a line that a terminal shows anew twice a
     second; elsewhere a thread prints one every few seconds, so that a model that takes minutes does
     not silence a log.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        every_s: float = EVERY_S,
-        quiet: bool = False,
-        status: Status = lambda: ("", 0.0),
-    ) -> None:
-        """`status`: Is asked for every line; without a share, what is done is counted."""
-        self._what, self._every_s, self._quiet, self._status = what, every_s, quiet, status
+    def __init__(self, what: str, *, every_s: float = EVERY_S, quiet: bool = False) -> None:
+        self._what, self._every_s, self._quiet = what, every_s, quiet
         self.done = 0
         self.total: int | None = None
         self._start: float | None = None
@@ -56,7 +44,7 @@ class ProgressLines:
         self._console = Screen(stderr=True, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
 
-    def __enter__(self) -> ProgressLines:
+    def __enter__(self: Lines) -> Lines:
         if self._quiet:
             return self
         if self._console.is_terminal:
@@ -80,10 +68,10 @@ class ProgressLines:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the last `begin`."""
+        """Since the last `start`."""
         return 0.0 if self._start is None else time.monotonic() - self._start
 
-    def begin(self, total: int | None, what: str | None = None) -> None:
+    def start(self, total: int | None, what: str | None = None) -> None:
         """Time and things, of another kind if it is named, count from now."""
         self.total, self.done, self._what = total, 0, what or self._what
         self._start = time.monotonic()
@@ -91,11 +79,14 @@ class ProgressLines:
     def advance(self) -> None:
         self.done += 1
 
+    def _status(self) -> tuple[str, float]:
+        """A note on what was done so far, and its share of the work, 0…1."""
+        return "", self.done / self.total if self.total else 0.0
+
     def line(self, elapsed_s: float) -> str:
         """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
         total = "" if self.total is None else f"/{self.total}"
         note, share = self._status()
-        share = share or (self.done / self.total if self.total else 0.0)
         parts = (f"{self._what} {self.done}{total}", note, time_left(elapsed_s, share))
         return plain(" · ".join(filter(None, parts)))
 
@@ -107,8 +98,7 @@ class ProgressLines:
 
     def _shown(self) -> Table:
         """A bar and the line, for a terminal."""
-        share = self._status()[1] or (self.done / self.total if self.total else 0.0)
-        shown = Table.grid(padding=(0, 1))
+        shown, (_, share) = Table.grid(padding=(0, 1)), self._status()
         bar = ProgressBar(total=1.0, completed=share, width=16, pulse=not self.total)
         shown.add_row(bar, Text(self.line(self.elapsed_s), no_wrap=True, overflow="ellipsis"))
         return shown
@@ -121,32 +111,25 @@ def time_left(elapsed_s: float, share: float) -> str:
     return f"about {duration(elapsed_s * (1 / share - 1))} left"
 
 
-class RunProgress:
-    """The progress of an indexing run; a context manager."""
+class RunProgress(ProgressLines):
+    """The progress of an indexing run."""
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
-        self._lines = ProgressLines("indexing", every_s=every_s, quiet=quiet, status=self._status)
+        super().__init__("indexing", every_s=every_s, quiet=quiet)
         self.n_outcomes = self._refused = self._come = self._expected = 0
         self._bytes_read: Callable[[], tuple[int, int]] | None = None
 
-    def __enter__(self) -> RunProgress:
-        self._lines.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._lines.__exit__()
-
     def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
         """The same members, counted as they are listed."""
-        self._lines.begin(None, "listing")
+        self.start(None, "listing")
         for member in members:
             yield member
-            self._lines.advance()
+            self.advance()
 
     def begin(self, models: int, bytes_total: int) -> None:
         """The models are listed; so many of them are read, and about so many bytes."""
         self._expected = bytes_total
-        self._lines.begin(models, "indexing")
+        self.start(models, "indexing")
 
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
         """Bytes are counted as they come, by this call; else once a model is done."""
@@ -157,17 +140,16 @@ class RunProgress:
             self._come += outcome.bytes_read
         self.n_outcomes += 1
         self._refused += outcome.status != "indexed"
-        self._lines.advance()
+        self.advance()
 
     def _status(self) -> tuple[str, float]:
         """Bytes, their rate and refusals as a note; the share of the bytes, or of the models."""
         if self._bytes_read is not None:
             come, self._expected = self._bytes_read()
             self._come = max(self._come, come)
-        lines, parts, total = self._lines, [], ""
-        share = lines.done / lines.total if lines.total else 0.0
+        parts, total, (_, share) = [], "", super()._status()
         if self._come:
-            elapsed = max(lines.elapsed_s, 1e-3)
+            elapsed = max(self.elapsed_s, 1e-3)
             if self._come < self._expected:
                 total, share = f" of {size(self._expected)}", self._come / self._expected
             parts.append(f"{size(self._come)}{total}, {size(int(self._come / elapsed))}/s")
@@ -181,7 +163,7 @@ def tracked(
 ) -> Iterator[Thing]:
     """The same things, with progress on stderr."""
     with ProgressLines(what, quiet=quiet) as lines:
-        lines.begin(len(things) if total is None and isinstance(things, Sized) else total)
+        lines.start(len(things) if total is None and isinstance(things, Sized) else total)
         for thing in things:
             yield thing
             lines.advance()

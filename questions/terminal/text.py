@@ -26,13 +26,6 @@ def plain(text: str) -> str:
     return "".join("�" if _is_obeyed(c) else c for c in text)
 
 
-def escaped(value: object) -> str:
-    """A value as text in which brackets are no markup; nothing for None."""
-    from rich.markup import escape
-
-    return "" if value is None else escape(plain(str(value)))
-
-
 def json_text(document: object) -> str:
     """The document as JSON, in which control and direction characters are escaped too."""
     text = json.dumps(document, ensure_ascii=False, indent=2, default=str)

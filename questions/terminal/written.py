@@ -85,7 +85,6 @@ def check_table_ending(path: str | Path) -> None:
 
 
 def _markdown(columns: Sequence[str], lines: Sequence[Line]) -> str:
-    """A table of GitHub's Markdown."""
     rule = ["---:" if is_number else "---" for is_number in _numbers(columns, lines)]
     rows = [[_cell(value, _escape_markdown) for value in line] for line in lines]
     heads = [_cell(column, _escape_markdown) for column in columns]

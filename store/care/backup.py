@@ -262,7 +262,7 @@ def content_sha256(catalog: Catalog) -> str:
     """
     digest = hashlib.sha256()
     with closing(Session(catalog.access)) as session, session.snapshot():
-        keys = [key for (key,) in session.execute("SELECT key FROM models ORDER BY base, id")]
+        keys = session.column("SELECT key FROM models ORDER BY base, id")
         for start in range(0, len(keys), _AT_ONCE):
             for sql in _statements(session):
                 for row in session.execute(sql, [keys[start : start + _AT_ONCE]]):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,14 +20,11 @@ from ..derived.row_files import SPARE_BYTES
 from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
 from ..opening import read_metadata, schema
-from ..session import Session, literal
+from ..session import Session, Track, literal
 from ..tables.recipes import tables
 
 RowRange = tuple[str, int, int]
 """A table, and the first and the last number of some of its rows."""
-
-Track = Callable[[Sequence[RowRange], str], Iterator[RowRange]]
-"""Gives the same parts, and shows the progress of the named work."""
 
 State = Literal["ok", "note", "repaired", "problem"]
 
@@ -66,11 +63,10 @@ class CheckContext:
 
     def tables(self) -> list[str]:
         """Names of the catalog's tables, sorted."""
-        rows = self.select(
+        return self.session.column(
             "SELECT table_name FROM duckdb_tables() "
             "WHERE database_name = 'catalog' AND schema_name = 'main' ORDER BY 1"
         )
-        return [str(name) for (name,) in rows]
 
     def parts(self, table: str) -> list[RowRange]:
         """All rows of a table, in parts."""
@@ -220,7 +216,7 @@ def check_table_indexes(context: CheckContext) -> Iterator[CheckLine]:
     """Every value of an indexed column is found by its index."""
     n_found = 0
     for table, column in INDEXED:
-        values = [v for (v,) in context.select(f"SELECT DISTINCT {column} FROM {table}")]
+        values = context.session.column(f"SELECT DISTINCT {column} FROM {table}")
         starts = range(0, len(values), LOOKED_UP_AT_ONCE)
         for _, start, stop in context.track(
             [(table, start, start + LOOKED_UP_AT_ONCE) for start in starts],

@@ -19,9 +19,9 @@ from ..commit_log import listed
 from ..derived.footprint_bits import footprint_file
 from ..files import abandoned, derived_path, index_folder, lexicon_file
 from ..opening import SCHEMA_VERSION, is_file, refused_logs
-from ..session import Session
+from ..session import Session, Track
 from . import checks
-from .checks import REPLACE_FILE, CheckContext, CheckLine, Track
+from .checks import REPLACE_FILE, CheckContext, CheckLine
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -21,9 +21,9 @@ from ..exchange import RECIPE_NAME
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
 from ..parts import PartFolder, commit_part, save_family
-from ..session import Session
+from ..session import Session, Track
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
-from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies
+from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies, update_models
 from ..tables.outcomes import (
     BESIDE,
     data_set_of,
@@ -137,15 +137,8 @@ def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[
     for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
         pairs[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
     differ = {name: p for name, p in pairs.items() if None not in p and p[0] != p[1]}
-    joined = BaseRecord(
-        base=ours.base,
-        revision=ours.revision or theirs.revision,
-        architecture=ours.architecture or theirs.architecture,
-        shapes=dict(sorted({**theirs.shapes, **ours.shapes}.items())),
-        layout=tuple(sorted({*ours.layout, *theirs.layout})),
-        license=ours.license or theirs.license,
-    )
-    return joined, differ
+    joined, layout = ours.completed(theirs), tuple(sorted({*ours.layout, *theirs.layout}))
+    return replace(joined, shapes=dict(sorted(joined.shapes.items())), layout=layout), differ
 
 
 def _worth(row: Row) -> tuple[bool, bool, str, str, str]:
@@ -278,23 +271,13 @@ def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]])
     keys of those that lacked something."""
     own_of = {b["key"]: a["key"] for a, b in pairs if a["status"] == b["status"] == "indexed"}
     changed = {b["key"]: (a["key"], row) for a, b in pairs if (row := filled(a, b)) != a}
-    _fill(target, [{**row, "key": key} for key, row in changed.values()])
+    columns = [{"key": key} | {name: row[name] for name in FILLED} for key, row in changed.values()]
+    update_models(target, columns, ("key",))
     taken = _take(target, source, own_of)
     measured = set().union(*(keys for table, keys in taken.items() if table not in _BESIDE_VECTORS))
     keys = zip(sorted(measured), new_keys(target, len(measured)), strict=True)
     move_models(target, {own_of[key]: new for key, new in keys})
     return changed.keys() | set().union(*taken.values())
-
-
-def _fill(target: Session, rows: Sequence[Row]) -> None:
-    if not rows:
-        return
-    columns = ("key", *FILLED)
-    schema = target.arrow(f"SELECT {', '.join(columns)} FROM models LIMIT 0").schema
-    table = pa.Table.from_pylist([{c: row[c] for c in columns} for row in rows], schema=schema)
-    filled = ", ".join(f"{c} = f.{c}" for c in FILLED)
-    with target.registered("filled_models", table):
-        target.execute(f"UPDATE models SET {filled} FROM filled_models f WHERE models.key = f.key")
 
 
 _BESIDE_VECTORS = ("linear_sketches", "studies", "footprints")
@@ -366,7 +349,7 @@ def holds_parts(source: str | Path) -> bool:
 
 
 @contextmanager
-def _catalog_of(source: str | Path, counts: Counts, tracked: Tracked) -> Iterator[Path]:
+def _catalog_of(source: str | Path, counts: Counts, track: Track) -> Iterator[Path]:
     """The file of a source: itself, or a temporary one of the parts in a folder, but for damaged
     ones."""
     if not holds_parts(source):
@@ -380,7 +363,7 @@ def _catalog_of(source: str | Path, counts: Counts, tracked: Tracked) -> Iterato
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:
-            for name in tracked(paths):
+            for name in track(paths, "merging"):
                 try:
                     part = parts.read(name)
                     commit_part(catalog, part, known.setdefault(part.base, {}))
@@ -429,11 +412,10 @@ class Merged:
 
 
 Change = TypeVar("Change")
-Tracked = Callable[[Sequence[Any]], Iterable[Any]]
 
 
 def merge_catalogs(
-    target: Catalog, sources: Sequence[str | Path], *, tracked: Tracked = iter
+    target: Catalog, sources: Sequence[str | Path], *, track: Track = lambda things, _: iter(things)
 ) -> Merged:
     """Bring all that the sources know into the target, one after the other.
 
@@ -445,7 +427,6 @@ def merge_catalogs(
 
     Args:
         sources: Files, or folders and fsspec addresses of parts.
-        tracked: Passes on the batches that it is given; the command line draws a bar.
 
     Raises:
         RequestError: a source is the target itself.
@@ -462,8 +443,8 @@ def merge_catalogs(
     with closing(Session(target.access)) as writing:
         for place in sources:
             counts = merged.sources.setdefault(str(place), Counts())
-            with _catalog_of(place, counts, tracked) as path:
-                _merge_catalog(writing, str(place), counts, path, tracked)
+            with _catalog_of(place, counts, track) as path:
+                _merge_catalog(writing, str(place), counts, path, track)
         for base in select_bases(writing):
             writing.write(partial(settle_copies, base=base))
         merged.models = count_models(writing, ())
@@ -471,9 +452,7 @@ def merge_catalogs(
     return merged
 
 
-def _merge_catalog(
-    writing: Session, name: str, counts: Counts, path: Path, tracked: Tracked
-) -> None:
+def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, track: Track) -> None:
     with (
         Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
         closing(Session(opened.access)) as reading,
@@ -492,7 +471,7 @@ def _merge_catalog(
         counts.conflicts += write(merge_families)
         names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
         batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
-        for batch in tracked(batches):
+        for batch in track(batches, "merging"):
             counts.add(write(partial(merge_models, names=batch)))
         counts.add(write(merge_data_sets))
         write(merge_signatures)

@@ -9,7 +9,7 @@ import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from string import Template
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ from ..files import (
     write_atomically,
 )
 from ..model_rows import block_dims
-from ..session import Session
+from ..session import Session, Track
 from ..tables.documents import Attachment, Attachments
 from ..tables.filters import Filters, matching
 from ..tables.models import ModelLabels
@@ -70,9 +70,6 @@ from .manifest import (
 Lengths = Callable[[Sequence[str], int], Mapping[str, int]]
 """Numbers of each block of a slot that are published, by the kinds of the models and how many slots
 they have."""
-
-Track = Callable[[Iterable[Any], str, int], Iterator[Any]]
-"""Passes on files, or numbers of parts, and shows how far they are; of so many."""
 
 _LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
 
@@ -339,7 +336,7 @@ def _write_parts(
     parts = {}
     row = sum(widths(recipe.dim, sketches).values()) + BYTES_BESIDE
     chunks = _chunks(models.table["id"].to_pylist(), min(MOST_IN_A_FILE, LARGEST_PART // row))
-    for start, stop in track(chunks, "parts", len(chunks)):
+    for start, stop in track(chunks, "parts"):
         keys, table = models.keys[start:stop], models.table.slice(start, stop - start)
         present, vectors = fetch_vectors_of(session, recipe, keys)
         columns = {"vector": encode_vectors(vectors[np.searchsorted(present, keys)])}
@@ -678,7 +675,7 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
         manifest = parse_manifest(content)
         make_folder(folder)
         files = [f for f in manifest.parts if not is_whole(folder / f.name, f)]
-        for file in track(files, "files", len(files)):
+        for file in track(files, "files"):
             fetched += _fetch(source, file, folder)
         sync_folder(folder)
         write_atomically(manifest_path(folder, sha256), content)

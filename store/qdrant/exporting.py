@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from ...errors import EmptyCatalog, EngineError, RecipeMismatch, RequestError
 from ...records import Recipe
 from ..catalog import Catalog
 from ..files import derived_path, make_folder, write_atomically
-from ..session import Session
+from ..session import Session, Track
 from ..tables.outcomes import fetch_vectors_of
 from .index import READ_AT_ONCE, ExportedFamilies, ExportedPoints, digests
 from .server import Keys, Payload, PointCollection, Vectors
@@ -31,12 +30,9 @@ NOTE_ENDING = ".qdrant"
 FIELDS = ("kind", "dataset", "author", "run", "task", "license", "downloads")
 """Columns of `models` that a point's payload has beside base, recipe, model, key and digest."""
 
-Tracked = Callable[[Iterable[Any], str, int], Iterator[Any]]
-"""Passes on things and shows how far they are; takes what they are, and how many."""
-
 
 def export_vectors(
-    catalog: Catalog, target: str, *, base: str, recipe: Recipe, tracked: Tracked
+    catalog: Catalog, target: str, *, base: str, recipe: Recipe, track: Track
 ) -> dict[str, Any]:
     """Bring a family's vectors under a recipe to a target; the documented keys. Raises
     `EmptyCatalog` if there are none, `RecipeMismatch` if the target holds other points; and as
@@ -47,7 +43,7 @@ def export_vectors(
         raise EmptyCatalog(f"no model of {base} has a {recipe.name} fingerprint")
     collection = PointCollection(target)
     with closing(collection), closing(Session(catalog.access)) as session:
-        done = _Export(collection, session, base, recipe).run(keys, tracked)
+        done = _Export(collection, session, base, recipe).run(keys, track)
     done |= {"newest_key": int(keys[-1]), "seconds": round(time.monotonic() - started, 3)}
     path = derived_path(catalog.path, base, recipe.id, NOTE_ENDING)
     make_folder(path.parent)
@@ -64,13 +60,13 @@ class _Export:
     base: str
     recipe: Recipe
 
-    def run(self, keys: Keys, tracked: Tracked) -> dict[str, Any]:
+    def run(self, keys: Keys, track: Track) -> dict[str, Any]:
         """Write the differences."""
         before = self._points_before()
         if not self.collection.exists:
             self.collection.create(self.recipe.dim)
-        models, n_added, starts = [keys[:0]], 0, range(0, len(keys), READ_AT_ONCE)
-        for start in tracked(starts, "exporting", len(starts)):
+        models, n_added = [keys[:0]], 0
+        for start in track(range(0, len(keys), READ_AT_ONCE), "exporting"):
             some = keys[start : start + READ_AT_ONCE]
             # of those models that still have one
             present, vectors = fetch_vectors_of(self.session, self.recipe, some)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..session import NOW, Session
+from ..session import NOW, Session, replace_row
 from .models import require_model
 
 
@@ -22,16 +22,12 @@ class StudyResults:
     def save(self, study: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Store a study's document in place of the last with the same settings; raises `StoreError`
         if the model was removed."""
-        values = [self.key, study, json.dumps(settings, sort_keys=True)]
+        key = {"model": self.key, "study": study, "settings": json.dumps(settings, sort_keys=True)}
 
         def replace(session: Session) -> None:
             require_model(session, self.key)
-            session.execute(
-                "DELETE FROM studies WHERE model = ? AND study = ? AND settings = ?", values
-            )
-            session.execute(
-                f"INSERT INTO studies VALUES (?, ?, ?, ?, {NOW})", [*values, json.dumps(results)]
-            )
+            row = key | {"results": json.dumps(results)}
+            replace_row(session, "studies", row, [*key], at="made_at")
 
         self.session.write(replace)
 
@@ -66,13 +62,11 @@ def select_results(
     session: Session, study: str, base: str | None, model: str | None
 ) -> list[StudyResult]:
     """Every stored result of a study, by base, model and time."""
-    conditions = {"study": study, "base": base, "model": model}
-    given = {column: value for column, value in conditions.items() if value is not None}
-    where = " AND ".join(f"{column} = ?" for column in given)
     rows = session.execute(
         "SELECT base, model, study, settings, results, made_at::VARCHAR FROM study_results "
-        f"WHERE {where} ORDER BY base, model, made_at",
-        [*given.values()],
+        "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
+        "ORDER BY base, model, made_at",
+        [study, base, model],
     )
     return [
         StudyResult(base, model, study, settings, json.loads(results), at)
@@ -93,15 +87,11 @@ class Listings:
 
     def save(self, parent: str, models: list[dict[str, Any]]) -> None:
         """Store the children of `parent`, unless the catalog is only read."""
-
-        def replace(session: Session) -> None:
-            key = [self.base, parent]
-            session.execute("DELETE FROM listings WHERE base = ? AND parent = ?", key)
-            sql = f"INSERT INTO listings VALUES (?, ?, ?, {NOW})"
-            session.execute(sql, [*key, json.dumps(models)])
-
+        row = {"base": self.base, "parent": parent, "models": json.dumps(models)}
         if not self.session.read_only:
-            self.session.write(replace)
+            self.session.write(
+                lambda s: replace_row(s, "listings", row, ("base", "parent"), at="listed_at")
+            )
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """The children of `parent`, unless they were listed too long ago."""
@@ -140,9 +130,6 @@ class Attachment:
     bytes: int
 
 
-_COLUMNS = ", ".join(column.name for column in fields(Attachment))
-
-
 @dataclass(frozen=True, slots=True)
 class Attachments:
     """The attached indexes of a catalog."""
@@ -152,29 +139,18 @@ class Attachments:
     def all(self) -> list[tuple[Attachment, str]]:
         """Every attached index and when it was attached or refreshed, by name."""
         rows = self.session.execute(
-            f"SELECT {_COLUMNS}, strftime(attached_at, '%Y-%m-%dT%H:%M:%SZ') FROM attachments "
-            "ORDER BY name"
+            "SELECT * REPLACE (strftime(attached_at, '%Y-%m-%dT%H:%M:%SZ') AS attached_at) "
+            "FROM attachments ORDER BY name"
         )
         return [(Attachment(*columns), at) for *columns, at in rows]
 
     def save(self, attachment: Attachment) -> None:
         """Register an index in place of one of its name."""
-        values = astuple(attachment)
-
-        def change(session: Session) -> None:
-            _delete(session, attachment.name)
-            session.execute(
-                f"INSERT INTO attachments ({_COLUMNS}, attached_at) "
-                f"VALUES ({', '.join('?' * len(values))}, {NOW})",
-                [*values],
-            )
-
-        self.session.write(change)
+        row = asdict(attachment)
+        self.session.write(
+            lambda s: replace_row(s, "attachments", row, ("name",), at="attached_at")
+        )
 
     def delete(self, name: str) -> None:
         """Forget the index of a name."""
-        self.session.write(lambda session: _delete(session, name))
-
-
-def _delete(session: Session, name: str) -> None:
-    session.execute("DELETE FROM attachments WHERE name = ?", [name])
+        self.session.write(lambda s: s.execute("DELETE FROM attachments WHERE name = ?", [name]))

@@ -27,11 +27,6 @@ COARSER = (1, 2, 4, 8)
 
 LEVEL = 9
 
-FOOTPRINT_COLUMNS = (
-    *("kind", "vocabulary", "touched", "share", "tokenizer", "note", "tokens"),
-    *("lexicon", "responses"),
-)
-
 OF_BASE = "FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ?"
 """The footprints of a base's models."""
 
@@ -172,21 +167,21 @@ def select_footprints(
     session: Session, base: str | None = None, keys: Sequence[int] | None = None
 ) -> list[ModelFootprint]:
     """Footprints of a family or of the models with these keys, by base and id; None for all."""
-    rows = session.execute(
+    rows = session.rows(
         "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
         "WHERE ($1 IS NULL OR m.base = $1) "
         "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
         [base, None if keys is None else list(keys)],
     )
-    return [_of_row(session, *row) for row in rows]
-
-
-def _of_row(session: Session, id: str, base: str, key: int, *row: Any) -> ModelFootprint:
-    try:
-        footprint = footprint_of(**dict(zip(FOOTPRINT_COLUMNS, row, strict=True)))
-    except ValueError as err:
-        raise StoreDamaged(f"{session.path}: the footprint of {id}: {err}; index it again") from err
-    return ModelFootprint(id, base, key, footprint)
+    found = []
+    for row in rows:
+        id, base, key = (row.pop(name) for name in ("id", "base", "model"))
+        try:
+            found.append(ModelFootprint(id, base, key, footprint_of(**row)))
+        except ValueError as err:
+            line = f"{session.path}: the footprint of {id}: {err}; index it again"
+            raise StoreDamaged(line) from err
+    return found
 
 
 def select_footprints_of(session: Session, base: str, keys: Sequence[int]) -> dict[int, Footprint]:
@@ -259,8 +254,7 @@ class Footprints:
 
     def keys(self, base: str) -> list[int]:
         """Of a family's models whose footprints name tokens, rising."""
-        rows = self.session.execute(f"SELECT f.model {NAMING} ORDER BY f.model", [base])
-        return [int(key) for (key,) in rows]
+        return self.session.column(f"SELECT f.model {NAMING} ORDER BY f.model", [base])
 
     def kinds_by_key(self, base: str) -> dict[int, str]:
         """The kinds of a family's footprints that name tokens of the base's tokenizer, or of one
@@ -281,14 +275,11 @@ class Footprints:
 
     def ids(self, base: str) -> set[str]:
         """Of a family's models that have one, of whatever kind."""
-        rows = self.session.execute(f"SELECT m.id {OF_BASE}", [base])
-        return {str(id) for (id,) in rows}
+        return set(self.session.column(f"SELECT m.id {OF_BASE}", [base]))
 
     def answered(self, base: str) -> set[str]:
         """Of a family's models that were read with a lexicon, whether it told anything or not."""
-        sql = f"SELECT m.id {OF_BASE} AND f.lexicon IS NOT NULL"
-        rows = self.session.execute(sql, [base])
-        return {str(id) for (id,) in rows}
+        return set(self.session.column(f"SELECT m.id {OF_BASE} AND f.lexicon IS NOT NULL", [base]))
 
     def add(self, base: str, id: str, footprint: Footprint) -> None:
         """Give a model of the catalog a footprint, in place of its last; nothing where the model
@@ -305,12 +296,11 @@ class Footprints:
     def lexicons(self, base: str) -> list[str]:
         """The hashes of the lexicons that responses of a family's models are of, the commonest
         first."""
-        rows = self.session.execute(
+        return self.session.column(
             f"SELECT f.lexicon {OF_BASE} "
             "AND f.responses IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, f.lexicon",
             [base],
         )
-        return [str(sha256) for (sha256,) in rows]
 
     def responses(self, base: str, lexicon: str) -> list[tuple[int, bytes]]:
         """Key and stored responses of a family's models, by key."""

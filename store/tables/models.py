@@ -19,12 +19,6 @@ _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
-KNOWN_COLUMNS = (
-    *("signature", "source", "bytes_total", "verified", "status", "code", "reason"),
-    *("content_sha256", "dataset", "dataset_raw", "label_source"),
-)
-"""Fields of `Known` that are columns of models."""
-
 MOST_ALIKE = 1_000
 """Names that are compared with a wrong one, of a large catalog."""
 
@@ -181,6 +175,10 @@ class Known:
         return self.status == "indexed" and is_verified and has_all
 
 
+KNOWN_COLUMNS = tuple(f.name for f in fields(Known) if f.name not in ("recipes", "indexed_at"))
+"""Fields of `Known` that are columns of models."""
+
+
 def may_record(outcome: Outcome, known: Known | None) -> bool:
     """Whether an outcome may be recorded in place of what is known.
 
@@ -268,7 +266,7 @@ def count_values(
 def select_keys(session: Session, conditions: Sequence[Condition]) -> list[int]:
     """Keys of the models that meet every condition."""
     where, values = _joined(conditions)
-    return [key for (key,) in session.execute(f"SELECT m.key FROM models m WHERE {where}", values)]
+    return session.column(f"SELECT m.key FROM models m WHERE {where}", values)
 
 
 def _joined(conditions: Sequence[Condition]) -> tuple[str, list[object]]:
@@ -279,10 +277,10 @@ def _joined(conditions: Sequence[Condition]) -> tuple[str, list[object]]:
 def _recipes_by_key(session: Session, keys: list[int]) -> dict[int, tuple[str, ...]]:
     recipes: dict[int, tuple[str, ...]] = {}
     for recipe, table in tables(session):
-        rows = session.execute(
+        keys_there = session.column(
             f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))", [keys]
         )
-        for (key,) in rows:
+        for key in keys_there:
             recipes[key] = (*recipes.get(key, ()), recipe)
     return recipes
 
@@ -355,17 +353,24 @@ def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
 
 def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) -> None:
     """Bring labels, authors and runs up to date; models without a row are passed over."""
+    rows = [{name: getattr(record, name) for name in ("id", *_LABELS)} for record in records]
+    update_models(session, [{"base": base, **row} for row in rows], ("base", "id"))
+
+
+def update_models(session: Session, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
+    """Bring columns of models up to date, by key columns; rows of no model are passed over."""
     import pyarrow as pa
 
-    columns = ("id", *_LABELS)
-    table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
-    assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
-    changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
-    with session.registered("new_labels", table):
+    if not rows:
+        return
+    schema = session.arrow(f"SELECT {', '.join(rows[0])} FROM models LIMIT 0").schema
+    changing = [name for name in rows[0] if name not in key]
+    same = " AND ".join(f"models.{name} = n.{name}" for name in key)
+    differ = " OR ".join(f"models.{name} IS DISTINCT FROM n.{name}" for name in changing)
+    with session.registered("new_values", pa.Table.from_pylist(list(rows), schema=schema)):
         session.execute(
-            f"UPDATE models SET {assignments} FROM new_labels n "
-            f"WHERE models.base = ? AND models.id = n.id AND ({changed})",
-            [base],
+            f"UPDATE models SET {', '.join(f'{name} = n.{name}' for name in changing)} "
+            f"FROM new_values n WHERE {same} AND ({differ})"
         )
 
 
@@ -388,8 +393,7 @@ def settle_copies(session: Session, base: str) -> None:
 
 def new_keys(session: Session, n: int) -> list[int]:
     """Keys that no model has had; rising."""
-    rows = session.execute(f"SELECT nextval('model_keys') FROM range({int(n)})")
-    return sorted(int(key) for (key,) in rows)
+    return sorted(session.column(f"SELECT nextval('model_keys') FROM range({int(n)})"))
 
 
 def require_model(session: Session, key: int) -> None:
@@ -432,20 +436,19 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
 def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:
     """The ids that a text begins or ends, or whose name behind the owner it begins; not all, and
     none of the Hub for a text with a slash."""
-    rows = session.execute(
+    return session.column(
         "SELECT DISTINCT id FROM models WHERE ($2 IS NULL OR base = $2) AND (starts_with(id, $1) "
         "OR ends_with(id, $1) OR contains(id, '/' || $1)) "
         "AND (NOT contains($1, '/') OR source IS DISTINCT FROM 'hub') "
         f"ORDER BY id LIMIT {most}",
         [text, base],
     )
-    return [str(id) for (id,) in rows]
 
 
 def select_alike(session: Session, column: str, text: str, base: str | None = None) -> list[str]:
     """Different values of a column, those first that are most like a text, of a large catalog not
     all."""
-    rows = session.execute(
+    return session.column(
         f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
         "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
         "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
@@ -453,4 +456,3 @@ def select_alike(session: Session, column: str, text: str, base: str | None = No
         f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
         [text, base],
     )
-    return [str(value) for value, *_ in rows]

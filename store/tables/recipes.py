@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import EmptyCatalog, UnknownRecipe, offered
 from ...records import Recipe
-from ..session import Session
+from ..session import Session, replace_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,21 @@ class BaseRecord:
     layout: tuple[tuple[str, str, int], ...] = ()
     license: str | None = None
 
+    def completed(self, other: BaseRecord) -> BaseRecord:
+        """The same, with what it lacks of what another one says."""
+        return BaseRecord(
+            base=self.base,
+            revision=self.revision or other.revision,
+            architecture=self.architecture or other.architecture,
+            shapes={**other.shapes, **self.shapes},
+            layout=self.layout or other.layout,
+            license=self.license or other.license,
+        )
+
 
 def select_bases(session: Session) -> list[str]:
     """Names of the families, sorted."""
-    rows = session.execute("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
-    return [str(base) for (base,) in rows]
+    return session.column("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
 
 
 def select_base(session: Session, base: str) -> BaseRecord:
@@ -58,13 +68,10 @@ def select_base(session: Session, base: str) -> BaseRecord:
 def replace_base(session: Session, record: BaseRecord) -> None:
     """Store what is known of a base in place of what was."""
     slots = {"shapes": dict(record.shapes), "layout": record.layout}
-    values = [record.revision, record.architecture, json.dumps(slots), record.license]
-    known = session.execute("SELECT tokenizer FROM families WHERE base = ?", [record.base])
-    session.execute("DELETE FROM families WHERE base = ?", [record.base])
-    session.execute(
-        "INSERT INTO families VALUES (?, ?, ?, ?, ?, ?)",
-        [record.base, *values, known[0][0] if known else None],
-    )
+    known = session.column("SELECT tokenizer FROM families WHERE base = ?", [record.base])
+    row = {name: getattr(record, name) for name in ("base", "revision", "architecture", "license")}
+    row |= {"slots": json.dumps(slots), "tokenizer": known[0] if known else None}
+    replace_row(session, "families", row, ("base",))
 
 
 DEFAULT_RECIPE = "sketch"
@@ -157,11 +164,9 @@ def count_everything(session: Session) -> dict[str, Any]:
 
     `verified`: indexed models by how their bytes were compared; see `ModelRecord`.
     """
-    keys = ("base", "models", "indexed", "labelled", "datasets")
-    coverage = session.execute(f"SELECT {', '.join(keys)} FROM coverage")
     recipes = select_recipes(session)
     return {
-        "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
+        "bases": session.rows("SELECT base, models, indexed, labelled, datasets FROM coverage"),
         "recipes": [
             {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
             for id, base, n in count_by_recipe(session)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from ..session import NOW, Session
+from ..session import Session, replace_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,6 @@ class StoredSignature:
     invariants: bytes
 
 
-_COLUMNS = ", ".join(column.name for column in fields(StoredSignature))
-
-
 @dataclass(frozen=True, slots=True)
 class Signatures:
     """The signatures of a catalog's bases."""
@@ -33,12 +30,12 @@ class Signatures:
 
     def all(self, base: str | None = None) -> list[StoredSignature]:
         """Every signature, by the base's name; or that of one base."""
-        rows = self.session.execute(
-            f"SELECT {_COLUMNS} FROM base_signatures WHERE base = coalesce(?, base) ORDER BY base",
+        rows = self.session.rows(
+            "SELECT * EXCLUDE (made_at) FROM base_signatures "
+            "WHERE base = coalesce(?, base) ORDER BY base",
             [base],
         )
-        names = [column.name for column in fields(StoredSignature)]
-        return [StoredSignature(**dict(zip(names, row, strict=True))) for row in rows]
+        return [StoredSignature(**row) for row in rows]
 
     def models(self) -> dict[str, int]:
         """How many models the catalog has of each base."""
@@ -51,13 +48,7 @@ class Signatures:
 
 def replace_signature(session: Session, signature: StoredSignature) -> None:
     """The same within a transaction."""
-    values = astuple(signature)
-    session.execute("DELETE FROM base_signatures WHERE base = ?", [signature.base])
-    session.execute(
-        f"INSERT INTO base_signatures ({_COLUMNS}, made_at) "
-        f"VALUES ({', '.join('?' * len(values))}, {NOW})",
-        [*values],
-    )
+    replace_row(session, "base_signatures", asdict(signature), ("base",), at="made_at")
 
 
 RUN_WIDTH = {"F64": 4, "F32": 4, "F16": 2, "BF16": 2}

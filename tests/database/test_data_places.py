@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from catalogs import AXES, DIM, fill, make_data
 
-from deltadex.questions.map.map import Map, layout_document, map_family
+from deltadex.questions.map.map import Map, map_family, placed_columns
 from deltadex.questions.map.nearest import data_place
 from deltadex.search import TrainedModel, find_data
 
@@ -30,7 +30,7 @@ def near(model, z, verdict="perhaps"):
 
 
 def test_a_data_set_stands_among_the_models_near_it(catalog):
-    document = layout_document(catalog, Map(layout="pca"))
+    document = placed_columns(catalog, Map(layout="pca"))[0]
 
     chats, elsewhere = document["data"]
     assert (chats["name"], chats["examples"], chats["loss"]) == ("acme-chats", 512, "causal")

@@ -46,10 +46,7 @@ def parents_of(vectors, times=None, rank=None):
         np.full(n_models, np.nan) if times is None else np.array(times, dtype=np.float64),
         np.arange(n_models) if rank is None else np.array(rank),
     )
-    found = {row: [] for row in range(n_models)}
-    for edge in edges:
-        found[edge.child].append(edge)
-    return found
+    return {row: [edge for edge in edges if edge.child == row] for row in range(n_models)}
 
 
 def first_parents(found):

@@ -157,8 +157,8 @@ def test_whitened_responses_do_not_depend_on_the_basis(seed):
     gain = rng.uniform(0.5, 2, 16).astype(np.float32)
     turn = scipy.stats.ortho_group.rvs(16, random_state=rng).astype(np.float32)
 
-    first = AnchorWhitening.of(anchors).apply((rows * gain) @ anchors.T)
-    second = AnchorWhitening.of(anchors @ turn).apply((rows * gain) @ turn @ (anchors @ turn).T)
+    first = AnchorWhitening(anchors).apply((rows * gain) @ anchors.T)
+    second = AnchorWhitening(anchors @ turn).apply((rows * gain) @ turn @ (anchors @ turn).T)
 
     np.testing.assert_allclose(first, second, atol=1e-4)
 

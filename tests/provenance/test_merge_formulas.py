@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from deltadex.provenance.merges.merge_formulas import FORMULAS, Formula, combine, slerp_weights
+from deltadex.provenance.merges.merge_formulas import TIES, Formula, combine, slerp_weights
 
 MERGEKIT = {
     "task_arithmetic": "0.131582 -0.107616 0.144764 0.110577 0.09857 -0.029058 0.074791 0.058068",
@@ -33,9 +33,9 @@ def largest_half(update):
 @pytest.mark.parametrize("method", ["task_arithmetic", "ties", "ties, normalize: false"])
 def test_sums_and_ties_are_mergekits(method):
     base, a, b = example()
-    formula = Formula(trims=True, elects=True) if "false" in method else FORMULAS[method]
+    formula = TIES if method == "ties" else Formula(elects="ties" in method)
     parts = torch.stack([a - base, b - base])
-    if formula.trims:
+    if formula.elects:
         parts = torch.stack([largest_half(part) for part in parts])
 
     merged = combine(parts, torch.tensor([0.7, 0.5])[:, None, None], formula)

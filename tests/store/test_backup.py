@@ -7,6 +7,7 @@ import time
 import duckdb
 import numpy as np
 import pytest
+from catalogs import linear_sketch_of
 from merges import contents, refused
 from outcomes import OTHER, RECIPE, SIGNATURE, data_set, indexed, linear, unit
 from patients import SCHEMA
@@ -111,7 +112,7 @@ def _check_prefix(path, n_models):
             stored = backup.slots(backup.model(id).key)
             assert np.array_equal(vector, unit(number, 8))
             assert [s.sketch for s in stored] == [s.sketch for s in expected]
-            assert backup.linear_sketch(id).pooled[0] == linear(number).pooled[0]
+            assert linear_sketch_of(backup, id).pooled[0] == linear(number).pooled[0]
 
 
 def test_nobody_waits_for_a_backup(path, target, monkeypatch):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from catalogs import linear_sketch_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merges import contents, counts, merge, refused, write
@@ -115,7 +116,7 @@ def test_models_get_what_they_lack(a, b):
         assert catalog.studies(y.key).load("layers", {}) == {"b": 2}
         stored = catalog.slots(x.key, RECIPE.id)
         assert stored[0].sketch == indexed("x", seed=1).slots[0].sketch
-        assert np.array_equal(catalog.linear_sketch("x").pooled, linear(1).pooled)
+        assert np.array_equal(linear_sketch_of(catalog, "x").pooled, linear(1).pooled)
         assert len(catalog.slots(x.key)) == 2
         assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
 
