@@ -6,6 +6,8 @@ import os
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("browsers",)
+
 TOGETHER = ("database/", "provenance/", "web/page/", "web/service/", "words/")
 """Folders whose fixtures cost much: each is tested by one of several processes, which makes them
 once. With the largest units first, none of these is begun when the others are at their end."""

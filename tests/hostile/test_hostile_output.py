@@ -3,7 +3,6 @@
 import csv
 import json
 import logging
-import shutil
 import unicodedata
 from functools import partial
 
@@ -137,28 +136,21 @@ VIEWS = ("map", "models", "clusters", "evaluation")
 
 
 @pytest.fixture(scope="module")
-def opened():
+def opened(browser):
     """Opens a file; nothing that strangers wrote may have run, asked for anything, or spoken."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if chromium is None:
-        pytest.skip("no chromium to open the page in")
-    said = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda r: said.append(r.url) if not r.url.startswith("file:") else None)
+    said, page = [], browser.new_page()
+    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda r: said.append(r.url) if not r.url.startswith("file:") else None)
 
-        def go(path, query=""):
-            page.goto(path.as_uri() + query)
-            page.wait_for_timeout(200)
-            assert page.evaluate("window.hacked") is None
-            return page
-
-        yield go
+    def go(path, query=""):
+        page.goto(path.as_uri() + query)
+        page.wait_for_timeout(200)
         assert page.evaluate("window.hacked") is None
-        browser.close()
+        return page
+
+    yield go
+    assert page.evaluate("window.hacked") is None
+    page.close()
     assert said == []
 
 
