@@ -661,9 +661,8 @@ class SketchFile:
     def _check_space(self, needed: int) -> None:
         free = shutil.disk_usage(self._path.parent).free
         if needed and needed + SPARE_BYTES > free:
-            raise StoreFull(
-                f"{self._path.parent}: the sketch file needs {size(needed)}, {size(free)} are free"
-            )
+            room = f"{size(needed)} and {size(SPARE_BYTES)} to spare, {size(free)} are free"
+            raise StoreFull(f"{self._path.parent}: the sketch file needs {room}")
 
 
 def _fetch(
