@@ -6,7 +6,8 @@ UV := $(shell command -v uv 2>/dev/null)
 
 CONSTRAINED := -c constraints.txt
 # Several test processes share the cores: OpenMP's threads would wait for each other in busy loops.
-ALONE := OMP_NUM_THREADS=1
+# The commands that tests start find their modules compiled, whatever the environment says.
+ALONE := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test test-all test-machines test-newest docs lock browser lint types audit format \
   bench bench-start bench-scale bench-families bench-load dist try-dist clean
