@@ -29,6 +29,7 @@ from .evidence import (
     calibrate,
     codes_of_labels,
     find_cases,
+    marked_groups,
     verdict,
 )
 from .family_scores import PairScores, id_digest
@@ -344,9 +345,7 @@ def _bound_together(
     near, far = np.nonzero(cosines >= COPY)
     pairs = [*zip(near.tolist(), far.tolist(), strict=True)]
     for column in marks:
-        first: dict[str, int] = {}
-        known = [(row, mark) for row, mark in enumerate(column) if mark is not None]
-        pairs += [(row, first.setdefault(mark, row)) for row, mark in known]
+        pairs += enumerate(marked_groups(column).tolist())
     left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     graph = coo_matrix((np.ones(len(left)), (left, right)), shape=cosines.shape)
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
