@@ -602,16 +602,13 @@ ROUNDING = 1e-9
 
 
 def permutation_p(
-    first: Float64[np.ndarray, "first columns"],
-    second: Float64[np.ndarray, "second columns"],
-    *,
-    seed: int = 0,
+    first: Float64[np.ndarray, "first columns"], second: Float64[np.ndarray, "second columns"]
 ) -> Float64[np.ndarray, " columns"]:
     """Two-sided p of the difference of means in each column, of all splits of the rows or of a
     sample in which the one that was found counts (Phipson, Smyth 2010)."""
     # scipy.stats.permutation_test draws other splits, and knows no tolerance for equal sums
     values = np.concatenate([first, second])
-    chosen = _splits(len(values), len(first), seed)
+    chosen = _splits(len(values), len(first))
     scores = values - values.mean(axis=0)
     # sums of the first part alone order splits as differences of the means do
     sums = np.abs(chosen @ scores)
@@ -623,11 +620,11 @@ def permutation_p(
 
 
 @lru_cache(maxsize=4)
-def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
+def _splits(n: int, n_chosen: int) -> Float64[np.ndarray, "splits n"]:
     if comb(n, n_chosen) <= MOST_SPLITS:
         places = np.array(list(combinations(range(n), n_chosen)))
     else:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         places = rng.permuted(np.tile(np.arange(n), (DRAWN_SPLITS, 1)), axis=1)[:, :n_chosen]
     chosen = np.zeros((len(places), n))
     np.put_along_axis(chosen, places, 1.0, axis=1)
@@ -806,15 +803,13 @@ def compare_with_control(
     ids: Sequence[str],
     others: Differences,
     is_itself: Bool[np.ndarray, "models others"],
-    *,
-    seed: int = 0,
 ) -> list[ControlEffect]:
     """The effect on each model, from its scores with the groups; `others` are of the family's
     strangers."""
     from scipy import stats
 
     own = Differences.of(data, control)
-    p_groups = permutation_p(data, control, seed=seed)
+    p_groups = permutation_p(data, control)
     effects = []
     for row, model in enumerate(ids):
         mean, error = float(own.means[row]), float(own.errors[row])
