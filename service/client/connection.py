@@ -116,15 +116,17 @@ class Connection:
         for tries_left in reversed(range(RETRIES)):
             with self._answered(sending) as answer:
                 try:
-                    self._save(answer, target, _length(answer))
+                    self._save(answer, target)
                     return _sent_sha256(answer)
                 except httpx2.HTTPError as err:
                     if not tries_left:
                         raise ServiceError(f"{self.url}: {_why(err)}") from err
         raise AssertionError
 
-    def _save(self, answer: httpx2.Response, target: Path, n_bytes: int) -> None:
-        """Write a body of so many bytes; each chunk has the time of a question."""
+    def _save(self, answer: httpx2.Response, target: Path) -> None:
+        """Write a body of as many bytes as are stated; each chunk has the time of a question."""
+        length: str = answer.headers.get("Content-Length", "")
+        n_bytes = int(length) if length.isdecimal() else 0
         if n_bytes > shutil.disk_usage(target.parent).free:
             raise StoreFull(f"{target}: {n_bytes >> 20} MiB are to be written, fewer are free")
         with target.open("wb") as file:
@@ -259,12 +261,6 @@ def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
     packing = ("content-encoding", "content-length", "transfer-encoding")
     headers = [(n, v) for n, v in answer.headers.multi_items() if n.lower() not in packing]
     return httpx2.Response(answer.status_code, headers=headers, content=bytes(body))
-
-
-def _length(answer: httpx2.Response) -> int:
-    """How long a body is; 0 where its headers do not say."""
-    length: str = answer.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else 0
 
 
 def _sent_sha256(answer: httpx2.Response) -> str:
