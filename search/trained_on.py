@@ -444,7 +444,12 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        return _nearest_models(view, data, kept, k=k, filters=filters, control=control)
+        ranked = _rank_models(view, data, kept, k=k, filters=filters)
+        nearest, comparison = ranked.models[:k], None
+        if control is not None and nearest:
+            rows = view.rows([model.model for model in nearest])
+            comparison = compare_data(view, data, control, rows)
+        return replace(ranked, models=nearest, comparison=comparison)
 
     return catalog.look(answer)
 
@@ -466,24 +471,6 @@ def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters
         return len(view.rows_where(filters)) if filters else len(view)
 
     return catalog.look(check)
-
-
-def _nearest_models(
-    view: FamilyView,
-    data: DataSet,
-    kept: Sequence[DataSet],
-    *,
-    k: int,
-    filters: Filters = EVERY_MODEL,
-    control: DataSet | None = None,
-) -> TrainedModels:
-    """The `k` models nearest to a data set, normalised by the other kept data sets too."""
-    ranked = _rank_models(view, data, kept, k=k, filters=filters)
-    nearest, comparison = ranked.models[:k], None
-    if control is not None and nearest:
-        rows = view.rows([model.model for model in nearest])
-        comparison = compare_data(view, data, control, rows)
-    return replace(ranked, models=nearest, comparison=comparison)
 
 
 def find_data(
@@ -589,7 +576,7 @@ def nearest_to_kept(
     view: FamilyView, kept: Sequence[DataSet], k: int
 ) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
     """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
-    return [(data, _nearest_models(view, data, kept, k=k).models) for data in kept]
+    return [(data, _rank_models(view, data, kept, k=k).models[:k]) for data in kept]
 
 
 MOST_SPLITS = 20_000
