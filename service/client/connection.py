@@ -302,7 +302,6 @@ def _code(answer: httpx2.Response) -> str:
 
 
 def _error_of(answer: httpx2.Response, url: str) -> DeltadexError:
-    """The error that an answer stands for."""
     status, problem = answer.status_code, _parsed(answer) or {}
     code, detail = str(problem.get("code", "")), str(problem.get("detail", ""))
     if answer.is_redirect:
@@ -328,7 +327,6 @@ def _retry_after(answer: httpx2.Response) -> float | None:
 
 
 def _why(err: Exception) -> str:
-    """What failed of a request, in words."""
     if isinstance(err, httpx2.ConnectError | httpx2.ConnectTimeout):
         return f"no service can be reached there ({err or 'no answer'})"
     if isinstance(err, httpx2.TimeoutException):
