@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack
 
 import numpy as np
 import torch
@@ -76,7 +75,13 @@ def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
     layer that read the same."""
     modules = _reading(model)
     seen: dict[int, list[torch.Tensor]] = {layer: [] for layer in modules}
-    with _captured(modules, seen):
+    with ExitStack() as hooks:
+        for layer, (module, _) in modules.items():
+
+            def keep(_: nn.Module, given: tuple[torch.Tensor, ...], place: int = layer) -> None:
+                seen[place].append(given[0].detach()[:, WORD].float().cpu())
+
+            hooks.enter_context(module.register_forward_pre_hook(keep))
         _read_alone(model, ids)
     states: dict[str, torch.Tensor] = {}
     for layer, (_, slots) in modules.items():
@@ -105,47 +110,23 @@ def _reading(model: TaskModel) -> dict[int, tuple[nn.Module, list[Slot]]]:
     return kept
 
 
-@contextmanager
-def _captured(
-    modules: Mapping[int, tuple[nn.Module, list[Slot]]], seen: dict[int, list[torch.Tensor]]
-) -> Any:
-    """The input of each module at each text's word, while the block lasts."""
-    with ExitStack() as hooks:
-        for layer, (module, _) in modules.items():
-
-            def keep(_: nn.Module, given: tuple[torch.Tensor, ...], place: int = layer) -> None:
-                seen[place].append(given[0].detach()[:, WORD].float().cpu())
-
-            hooks.enter_context(module.register_forward_pre_hook(keep))
-        yield
-
-
 WORD = 1
 """Place of the word: behind one token that begins a text."""
 
 
 def _read_alone(model: TaskModel, ids: Sequence[int]) -> None:
-    first, last = _ends(model)
-    for start in range(0, len(ids), BATCH):
-        rows = [[first, token, *last] for token in ids[start : start + BATCH]]
-        tokens = torch.tensor(rows, device=model.device)
-        with torch.no_grad():
-            model.backbone(**_inputs(model, tokens))
-
-
-def _inputs(model: TaskModel, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
-    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    if getattr(model.config, "is_encoder_decoder", False):
-        inputs["decoder_input_ids"] = tokens[:, :1]
-    return inputs
-
-
-def _ends(model: TaskModel) -> tuple[int, list[int]]:
-    """The token before a text, and those behind it."""
     known = model.tokenizer
     starts = known.cls_token_id, known.bos_token_id, known.eos_token_id, known.pad_token_id
     first = next((token for token in starts if token is not None), 0)
-    return first, [] if known.sep_token_id is None else [known.sep_token_id]
+    last = [] if known.sep_token_id is None else [known.sep_token_id]
+    for start in range(0, len(ids), BATCH):
+        rows = [[first, token, *last] for token in ids[start : start + BATCH]]
+        tokens = torch.tensor(rows, device=model.device)
+        inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        if getattr(model.config, "is_encoder_decoder", False):
+            inputs["decoder_input_ids"] = tokens[:, :1]
+        with torch.no_grad():
+            model.backbone(**inputs)
 
 
 def _vectors(model: TaskModel, ids: Sequence[int]) -> np.ndarray:

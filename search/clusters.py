@@ -137,21 +137,22 @@ def _spanning_tree(distances: Distances, core: Float64[np.ndarray, " points"]) -
 def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[_Cluster], Labels]:
     """The condensed tree, children first, and the cluster that each point joins first, or `NOISE`;
     whatever the edges of one length connect is connected at once."""
-    above = np.arange(n_points)
+    from scipy.cluster.hierarchy import DisjointSet
+
+    sets = DisjointSet(range(n_points))
     components = {point: _Component(loose=[point]) for point in range(n_points)}
     clusters: list[_Cluster] = []
     first_cluster = np.full(n_points, NOISE, dtype=np.int64)
     for distance, edges in _by_distance(tree):
         joined: dict[int, list[_Component]] = {}
         for _, left, right in edges:
-            root, absorbed = _root(above, left), _root(above, right)
             parts = [
                 part
-                for point in (root, absorbed)
-                for part in (joined.pop(point) if point in joined else [components.pop(point)])
+                for root in (sets[left], sets[right])
+                for part in (joined.pop(root) if root in joined else [components.pop(root)])
             ]
-            joined[root] = parts
-            above[absorbed] = root
+            sets.merge(left, right)
+            joined[sets[left]] = parts
         for root, parts in joined.items():
             whole = _connect(parts, 1 / distance, min_size, clusters)
             if whole.cluster is not None:
@@ -170,14 +171,6 @@ def _by_distance(tree: Sequence[Edge]) -> Iterator[tuple[float, list[Edge]]]:
         group.append(edge)
     if group:
         yield group[0][0], group
-
-
-def _root(above: Labels, point: int) -> int:
-    """The point that stands for a component (union-find with path halving)."""
-    while above[point] != point:
-        above[point] = above[above[point]]
-        point = int(above[point])
-    return point
 
 
 def _connect(

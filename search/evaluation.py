@@ -27,6 +27,7 @@ from .evidence import (
     Square,
     Suspect,
     codes_of_labels,
+    marked_groups,
     name_suspects,
     other_runs,
 )
@@ -85,7 +86,8 @@ class FamilyRetrieval:
         run from its candidates and siblings. Of a large family `queries` are sampled."""
         family = family.sorted_by_id()
         names = sorted({label for label in family.labels if label is not None})
-        codes, groups = codes_of_labels(family.labels), exclusion_groups(family, exclude)
+        marks = {"author": family.authors, "run": family.runs, None: (None,) * len(family.ids)}
+        codes, groups = codes_of_labels(family.labels), marked_groups(marks[exclude])
         eligible = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
         return cls(
             family=family,
@@ -138,19 +140,6 @@ def _sample(
     by_digest = sorted(eligible.tolist(), key=lambda row: id_digest(ids[row]))
     size = size or min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
     return np.array(sorted(by_digest[:size]), dtype=np.int64)
-
-
-def exclusion_groups(family: LabelledModels, exclude: Exclude | None) -> Codes:
-    """A number a model, of its author or run or, where that is unknown or nothing is excluded, its
-    own."""
-    if exclude is None:
-        return np.arange(len(family.ids), dtype=np.int64)
-    marks = family.authors if exclude == "author" else family.runs
-    first: dict[str, int] = {}
-    return np.array(
-        [i if mark is None else first.setdefault(mark, i) for i, mark in enumerate(marks)],
-        dtype=np.int64,
-    )
 
 
 def count_siblings(codes: Codes, groups: Codes, n_labels: int) -> Codes:
@@ -238,7 +227,7 @@ def _score(
     )
 
 
-RESAMPLES = 2_000
+RESAMPLES, SEED = 2_000, 0
 
 FEWEST = 5
 """Datasets with queries, or queries of one, below which a bootstrap says nothing."""
@@ -252,9 +241,7 @@ LOOKUPS = 200_000_000
 Interval = tuple[float, float]
 
 
-def bootstrap_interval(
-    results: Sequence[QueryRetrieval], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval | None:
+def bootstrap_interval(results: Sequence[QueryRetrieval]) -> Interval | None:
     """95 % percentile interval of micro purity; None below `FEWEST` datasets.
 
     Datasets are drawn with replacement, then as many models of each as it has (two-stage bootstrap;
@@ -269,24 +256,22 @@ def bootstrap_interval(
     values = np.concatenate([purities[name] for name in sorted(purities)])
     first = np.cumsum(sizes) - sizes
     # scipy.stats.bootstrap has no two stages
-    rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    for draw in range(resamples):
+    rng = np.random.default_rng(SEED)
+    means = np.empty(RESAMPLES)
+    for draw in range(RESAMPLES):
         datasets = rng.integers(len(sizes), size=len(sizes))
         drawn = np.repeat(datasets, sizes[datasets])
         means[draw] = values[first[drawn] + rng.integers(sizes[drawn])].mean()
     return _percentiles(means)
 
 
-def dataset_interval(
-    purities: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval | None:
+def dataset_interval(purities: Sequence[float]) -> Interval | None:
     """95 % percentile interval of one dataset's mean purity, its models drawn with replacement;
     None below `FEWEST` models."""
     if len(purities) < FEWEST:
         return None
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(len(purities), size=(resamples, len(purities)))
+    rng = np.random.default_rng(SEED)
+    draws = rng.integers(len(purities), size=(RESAMPLES, len(purities)))
     return _percentiles(np.asarray(purities)[draws].mean(axis=1))
 
 
@@ -305,9 +290,7 @@ class Significance:
     permutations: int | None = None
 
 
-def permutation_test(
-    retrieval: FamilyRetrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
-) -> Significance:
+def permutation_test(retrieval: FamilyRetrieval, ranked: Ranked) -> Significance:
     """Whether purity is above what labels give that mean nothing.
 
     Labels are shuffled among all labelled models; where queries are a sample, purity is that of the
@@ -318,10 +301,10 @@ def permutation_test(
     cells = ranked.nearest.size
     if not cells:
         return Significance()
-    permutations = max(min(permutations, LOOKUPS // cells), FEWEST_PERMUTATIONS)
+    permutations = max(min(PERMUTATIONS, LOOKUPS // cells), FEWEST_PERMUTATIONS)
     micro, by_code = _means(retrieval, ranked, retrieval.codes)
     labelled = np.flatnonzero(retrieval.codes >= 0)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     shuffled = retrieval.codes.copy()
     as_high, as_high_by_code = 0, np.zeros(len(by_code), dtype=np.int64)
     for _ in range(permutations):
@@ -373,7 +356,6 @@ def evaluate(
     with_unlabelled: bool = False,
     way: str = "normalised",
     queries: int | None = None,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """The document of `eval --json`, as `evaluate_families` has it: of the catalog's families, or
     one of them, under one recipe and one of `WAYS` of scoring; so many `queries` of a large one.
@@ -394,7 +376,7 @@ def evaluate(
         "recipe": views[0].recipe.name,
         "recipe_id": ", ".join(sorted({view.recipe.id for view in views})),
         "way": way,
-        **evaluate_families(families, exclude, with_unlabelled, queries, seed, cost),
+        **evaluate_families(families, exclude, with_unlabelled, queries, cost),
     }
 
 
@@ -410,7 +392,6 @@ def evaluate_families(
     exclude: Exclude | None = None,
     with_unlabelled: bool = False,
     queries: int | None = None,
-    seed: int = 0,
     cost: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The evaluation of families whose vectors one recipe made; of one of more than `EVERY_QUERY`
@@ -441,7 +422,7 @@ def evaluate_families(
     ]
     check_queries(retrievals, exclude)
     by_base = {
-        retrieval.family.base: {**_counts([retrieval]), **_measures(retrieval, seed)}
+        retrieval.family.base: {**_counts([retrieval]), **_measures(retrieval)}
         for retrieval in sorted(retrievals, key=lambda retrieval: retrieval.family.base)
     }
     is_one = len(families) == 1
@@ -508,16 +489,16 @@ def _counts(retrievals: Sequence[FamilyRetrieval]) -> dict[str, Any]:
     }
 
 
-def _measures(retrieval: FamilyRetrieval, seed: int) -> dict[str, Any]:
+def _measures(retrieval: FamilyRetrieval) -> dict[str, Any]:
     if not len(retrieval.queries):
         return {**NO_MEASURES, "ci95_reason": "no queries"}
     ranked, family = rank(retrieval), retrieval.family
     results = ranked.results
-    significance = permutation_test(retrieval, ranked, seed=seed)
-    by_dataset = _by_dataset(results, significance, seed)
+    significance = permutation_test(retrieval, ranked)
+    by_dataset = _by_dataset(results, significance)
     micro = fmean(result.purity for result in results)
     chance = fmean(result.siblings / result.candidates for result in results)
-    interval = bootstrap_interval(results, seed=seed)
+    interval = bootstrap_interval(results)
     have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
     suspects, compared = suspect_labels(family)
     too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
@@ -567,7 +548,7 @@ def _note(chance: float) -> str | None:
 
 
 def _by_dataset(
-    results: Iterable[QueryRetrieval], significance: Significance, seed: int
+    results: Iterable[QueryRetrieval], significance: Significance
 ) -> dict[str, dict[str, Any]]:
     """The queries of each dataset; p is not corrected for the number of datasets."""
     members: dict[str, list[QueryRetrieval]] = {}
@@ -576,7 +557,7 @@ def _by_dataset(
     document = {}
     for name, group in sorted(members.items()):
         chance = fmean(result.siblings / result.candidates for result in group)
-        interval = dataset_interval([result.purity for result in group], seed=seed)
+        interval = dataset_interval([result.purity for result in group])
         document[name] = {
             "n": len(group),
             "purity": fmean(result.purity for result in group),

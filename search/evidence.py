@@ -484,12 +484,18 @@ def name_suspects(z: Square, labels: Sequence[str | None], may_answer: MayAnswer
     ]
 
 
+def marked_groups(marks: Sequence[str | None]) -> Groups:
+    """The place of the first model of the same mark, as an author or a run; of one without a mark
+    its own."""
+    first: dict[str, int] = {}
+    places = (i if mark is None else first.setdefault(mark, i) for i, mark in enumerate(marks))
+    return np.fromiter(places, np.int64, len(marks))
+
+
 def other_runs(runs: Sequence[str | None]) -> MayAnswer:
     """Whether two models are of different runs; one without a run is of its own."""
-    marks = np.array(
-        [f"{place}" if run is None else f"run {run}" for place, run in enumerate(runs)]
-    )
-    return np.asarray(marks[:, None] != marks[None, :])
+    groups = marked_groups(runs)
+    return np.asarray(groups[:, None] != groups[None, :])
 
 
 def _agree(label: str, other: str) -> bool:

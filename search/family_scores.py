@@ -188,16 +188,16 @@ class Traits:
         blocks: HasBlocks,
         centres: Float64[np.ndarray, "blocks models kinds"],
         spreads: Float64[np.ndarray, "blocks models kinds"],
-        profile: WithCohort,
         counts: CohortCounts,
     ) -> Traits:
+        """Without scores with the cohort yet; `counts`: which of it count."""
         shape = len(kinds), centres.shape[0] * centres.shape[2]
         parts = (
             kinds[:, None].astype(np.float64),
             blocks,
             centres.transpose(1, 0, 2).reshape(shape),
             spreads.transpose(1, 0, 2).reshape(shape),
-            np.where(counts, profile, np.nan),
+            np.where(counts, 0.0, np.nan),
         )
         return cls(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
 
@@ -272,7 +272,6 @@ def measure_traits(
         blocks=blocks,
         centres=centres,
         spreads=np.maximum(spreads, LEAST_SPREAD),
-        profile=np.zeros(counts.shape),
         counts=counts,
     )
 
@@ -625,7 +624,6 @@ class FamilyScores:
         )
 
     def _words_of(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
-        """The words of some stored models, of each sort."""
         if not self._words:
             return ()
         footprints, places = view.footprints(view.keys[rows]), self._places(rows.tolist())

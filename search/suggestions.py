@@ -29,6 +29,7 @@ from .evidence import (
     calibrate,
     codes_of_labels,
     find_cases,
+    marked_groups,
     verdict,
 )
 from .family_scores import PairScores, id_digest
@@ -55,19 +56,14 @@ def combine_answers(
     sets'; of equal ones, that of labelled models."""
     if kept is None:
         return list(names), rates, np.zeros(len(names), dtype=np.bool_)
-    of_data = kept_rates(kept)
-    nearest = [kept.sets[place].name for place in kept.z.argmax(axis=0).tolist()]
-    is_data = of_data < rates
-    better = zip(names, nearest, is_data.tolist(), strict=True)
-    chosen = [theirs if from_data else own for own, theirs, from_data in better]
-    return chosen, np.minimum(LISTS * np.minimum(rates, of_data), 1.0), is_data
-
-
-def kept_rates(kept: KeptEvidence) -> Numbers:
-    """The probability that each model was not trained on its nearest kept data set."""
     nearest = kept.z.argmax(axis=0)
     known = np.take_along_axis(kept.probabilities, nearest[None, :], axis=0)[0]
-    return np.asarray(1.0 - np.nan_to_num(known))
+    of_data = 1.0 - np.nan_to_num(known)
+    of_sets = [kept.sets[place].name for place in nearest.tolist()]
+    is_data = of_data < rates
+    better = zip(names, of_sets, is_data.tolist(), strict=True)
+    chosen = [theirs if from_data else own for own, theirs, from_data in better]
+    return chosen, np.minimum(LISTS * np.minimum(rates, of_data), 1.0), is_data
 
 
 SUGGESTED = 0.2
@@ -236,10 +232,8 @@ def hold_out(references: References, known: Calibration, odds: float) -> HeldOut
     if known.weights is None:
         cases = cases.take(np.zeros(len(cases.own), np.bool_))
     prior = known.weights or (0.0, 0.0)
-    pairs = list(
-        zip(cases.datasets.tolist(), references.groups[cases.queries].tolist(), strict=True)
-    )
-    keyed = list(zip(pairs, cases.lone.tolist(), strict=True))
+    keys = cases.datasets, references.groups[cases.queries], cases.lone
+    keyed = list(zip(*(key.tolist() for key in keys), strict=True))
     sizes = Counter(keyed)
     return HeldOut(
         p=with_odds(cases.held_out(prior), odds),
@@ -344,9 +338,7 @@ def _bound_together(
     near, far = np.nonzero(cosines >= COPY)
     pairs = [*zip(near.tolist(), far.tolist(), strict=True)]
     for column in marks:
-        first: dict[str, int] = {}
-        known = [(row, mark) for row, mark in enumerate(column) if mark is not None]
-        pairs += [(row, first.setdefault(mark, row)) for row, mark in known]
+        pairs += enumerate(marked_groups(column).tolist())
     left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     graph = coo_matrix((np.ones(len(left)), (left, right)), shape=cosines.shape)
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)

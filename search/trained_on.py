@@ -444,7 +444,12 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        return _nearest_models(view, data, kept, k=k, filters=filters, control=control)
+        ranked = _rank_models(view, data, kept, k=k, filters=filters)
+        nearest, comparison = ranked.models[:k], None
+        if control is not None and nearest:
+            rows = view.rows([model.model for model in nearest])
+            comparison = compare_data(view, data, control, rows)
+        return replace(ranked, models=nearest, comparison=comparison)
 
     return catalog.look(answer)
 
@@ -466,24 +471,6 @@ def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters
         return len(view.rows_where(filters)) if filters else len(view)
 
     return catalog.look(check)
-
-
-def _nearest_models(
-    view: FamilyView,
-    data: DataSet,
-    kept: Sequence[DataSet],
-    *,
-    k: int,
-    filters: Filters = EVERY_MODEL,
-    control: DataSet | None = None,
-) -> TrainedModels:
-    """The `k` models nearest to a data set, normalised by the other kept data sets too."""
-    ranked = _rank_models(view, data, kept, k=k, filters=filters)
-    nearest, comparison = ranked.models[:k], None
-    if control is not None and nearest:
-        rows = view.rows([model.model for model in nearest])
-        comparison = compare_data(view, data, control, rows)
-    return replace(ranked, models=nearest, comparison=comparison)
 
 
 def find_data(
@@ -589,7 +576,7 @@ def nearest_to_kept(
     view: FamilyView, kept: Sequence[DataSet], k: int
 ) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
     """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
-    return [(data, _nearest_models(view, data, kept, k=k).models) for data in kept]
+    return [(data, _rank_models(view, data, kept, k=k).models[:k]) for data in kept]
 
 
 MOST_SPLITS = 20_000
@@ -602,16 +589,13 @@ ROUNDING = 1e-9
 
 
 def permutation_p(
-    first: Float64[np.ndarray, "first columns"],
-    second: Float64[np.ndarray, "second columns"],
-    *,
-    seed: int = 0,
+    first: Float64[np.ndarray, "first columns"], second: Float64[np.ndarray, "second columns"]
 ) -> Float64[np.ndarray, " columns"]:
     """Two-sided p of the difference of means in each column, of all splits of the rows or of a
     sample in which the one that was found counts (Phipson, Smyth 2010)."""
     # scipy.stats.permutation_test draws other splits, and knows no tolerance for equal sums
     values = np.concatenate([first, second])
-    chosen = _splits(len(values), len(first), seed)
+    chosen = _splits(len(values), len(first))
     scores = values - values.mean(axis=0)
     # sums of the first part alone order splits as differences of the means do
     sums = np.abs(chosen @ scores)
@@ -623,11 +607,11 @@ def permutation_p(
 
 
 @lru_cache(maxsize=4)
-def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
+def _splits(n: int, n_chosen: int) -> Float64[np.ndarray, "splits n"]:
     if comb(n, n_chosen) <= MOST_SPLITS:
         places = np.array(list(combinations(range(n), n_chosen)))
     else:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         places = rng.permuted(np.tile(np.arange(n), (DRAWN_SPLITS, 1)), axis=1)[:, :n_chosen]
     chosen = np.zeros((len(places), n))
     np.put_along_axis(chosen, places, 1.0, axis=1)
@@ -806,15 +790,13 @@ def compare_with_control(
     ids: Sequence[str],
     others: Differences,
     is_itself: Bool[np.ndarray, "models others"],
-    *,
-    seed: int = 0,
 ) -> list[ControlEffect]:
     """The effect on each model, from its scores with the groups; `others` are of the family's
     strangers."""
     from scipy import stats
 
     own = Differences.of(data, control)
-    p_groups = permutation_p(data, control, seed=seed)
+    p_groups = permutation_p(data, control)
     effects = []
     for row, model in enumerate(ids):
         mean, error = float(own.means[row]), float(own.errors[row])

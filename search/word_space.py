@@ -69,17 +69,6 @@ def shared_words(mine: Iterable[str], theirs: Iterable[str]) -> list[str]:
     return words
 
 
-def usual_vocabulary(
-    catalog: Catalog, view: FamilyView, footprints: Sequence[Footprint | None]
-) -> Vocabulary | None:
-    """That of most of some footprints, which are `whole`; None where there is none."""
-    usual = usual_reading(footprints)
-    if usual is None:
-        return None
-    one = next(one for one in footprints if one is not None and one.tokenizer == usual[0])
-    return vocabulary_of(catalog, view, one)
-
-
 def vocabulary_of(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
     """That of a footprint's tokens; `RequestError` where none is kept."""
     sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
@@ -149,9 +138,10 @@ def worded(catalog: Catalog, view: FamilyView) -> list[Worded]:
     found: list[Worded] = []
     rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
     cohort = np.intersect1d(Cohort.of(view).rows, rows)
-    vocabulary = usual_vocabulary(catalog, view, whole(view.footprints(view.keys[cohort])))
-    if vocabulary is not None:
-        found.append(Touched(view, rows, catalog, vocabulary))
+    footprints = whole(view.footprints(view.keys[cohort]))
+    if (usual := usual_reading(footprints)) is not None:
+        one = next(one for one in footprints if one is not None and one.tokenizer == usual[0])
+        found.append(Touched(view, rows, catalog, vocabulary_of(catalog, view, one)))
     responses = FamilyResponses.of(catalog, view)
     if responses is not None:
         every = Answering(view, rows, responses)

@@ -105,7 +105,9 @@ def _in_folder(folder: Path, split: str | None) -> DataFiles:
         paths = _saved(folder)
     else:
         by_split: dict[str, list[Path]] = {}
-        for path in _data_files(folder):
+        found = sorted(_below(folder))
+        # files of text only where there is nothing with columns
+        for path in [path for path in found if _format(path) in COLUMN_FORMATS] or found:
             by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
         if not by_split:
             raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
@@ -143,14 +145,7 @@ def _saved(folder: Path) -> list[Path]:
     return paths
 
 
-def _data_files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
-    """Data files by path; files of text only where there is nothing with columns."""
-    found = sorted(_below(folder, depth))
-    with_columns = [path for path in found if _format(path) in COLUMN_FORMATS]
-    yield from with_columns or found
-
-
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _below(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
     with translated_errors(folder):
         entries = sorted(folder.iterdir())
     for path in entries:

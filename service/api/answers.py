@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources.abc import Traversable
@@ -190,7 +190,18 @@ def install_problems(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        problem = _problem_of(error, request.app.state.service.known_names)
+        match error:
+            case Problem():
+                problem = error
+            case DeltadexError():
+                problem = as_problem(error, request.app.state.service.known_names())
+            case RequestValidationError():
+                problem = invalid(error.errors())
+            case HTTPException(status_code=status, detail=detail, headers=headers):
+                code = {404: "not-found", 405: "method-not-allowed"}.get(status, "invalid")
+                problem = Problem(status, code, str(detail), headers)
+            case _:
+                problem = Problem(500, "internal", DEFECT)
         if problem.status == 405:
             problem.headers["Allow"] = _allowed_methods(request)
         return problem.response()
@@ -207,20 +218,6 @@ def _allowed_methods(request: Request) -> str:
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
 
     return ", ".join(filter(matches, METHODS))
-
-
-def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:
-    match error:
-        case Problem():
-            return error
-        case DeltadexError():
-            return as_problem(error, names())
-        case RequestValidationError():
-            return invalid(error.errors())
-        case HTTPException(status_code=status, detail=detail, headers=headers):
-            code = {404: "not-found", 405: "method-not-allowed"}.get(status, "invalid")
-            return Problem(status, code, str(detail), headers)
-    return Problem(500, "internal", DEFECT)
 
 
 MEDIA_TYPES = {

@@ -350,7 +350,6 @@ async def similar(
 
 
 def _of_stored(question: FindSimilar, model: str, catalog: Database) -> FindSimilar:
-    """The question of a stored model by its exact id."""
     query = serving.exact_query(catalog, model, find_base(catalog, question.base))
     return replace(question, model=query, base=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ from .work import MOST_TOGETHER, Jobs, Line, Results, Shared, Together, Uploads,
 Result = TypeVar("Result")
 
 
-class Service:
+class Service(ExitStack):
     """An open catalog and what answers from it; nothing outlives the `with` block.
 
     Raises:
@@ -31,6 +32,7 @@ class Service:
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
+        super().__init__()
         self.settings = settings
         self.readers = readers = Readers(
             settings.db, writable=settings.writable, engine=settings.engine
@@ -62,7 +64,9 @@ class Service:
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
         self.freshness = Freshness(readers)
         computing = (self.searchers, *threads, self.jobs, self.uploads, self.snapshots, self.data)
-        self._parts = (*computing, self.freshness, readers)
+        # the last one is closed first
+        for part in (readers, self.freshness, *reversed(computing)):
+            self.callback(part.close)
 
     @cached_property
     def api_docs(self) -> PageFiles:
@@ -114,13 +118,3 @@ class Service:
             return self.names()
         except DeltadexError:
             return Names((), self.readers.path)
-
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
-
-    def __enter__(self) -> Service:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -149,7 +149,9 @@ class Tools:
             DeltadexError: the arguments are not those of the schema, or there is no answer.
         """
         faults = Draft202012Validator(self.schema(name)).iter_errors(arguments)
-        if lines := [_fault(fault) for fault in faults][:3]:
+        places = [(".".join(map(str, fault.absolute_path)), fault.message) for fault in faults]
+        if places:
+            lines = (": ".join(filter(None, place)) for place in places[:3])
             raise RequestError("; ".join(lines))
         question = QUESTIONS[name]
         given = {f: tuple(v) if isinstance(v, list) else v for f, v in arguments.items()}
@@ -206,11 +208,6 @@ def _type(hint: Any, declared: Option) -> dict[str, Any]:
             }
             return {"type": name, **{key: v for key, v in limits.items() if v is not None}}
     return {"type": "string", "minLength": 1} if declared.is_argument else {"type": "string"}
-
-
-def _fault(fault: Any) -> str:
-    place = ".".join(map(str, fault.absolute_path))
-    return f"{place}: {fault.message}" if place else str(fault.message)
 
 
 def _shortened(value: Any) -> Any:

@@ -116,15 +116,17 @@ class Connection:
         for tries_left in reversed(range(RETRIES)):
             with self._answered(sending) as answer:
                 try:
-                    self._save(answer, target, _length(answer))
+                    self._save(answer, target)
                     return _sent_sha256(answer)
                 except httpx2.HTTPError as err:
                     if not tries_left:
                         raise ServiceError(f"{self.url}: {_why(err)}") from err
         raise AssertionError
 
-    def _save(self, answer: httpx2.Response, target: Path, n_bytes: int) -> None:
-        """Write a body of so many bytes; each chunk has the time of a question."""
+    def _save(self, answer: httpx2.Response, target: Path) -> None:
+        """Write a body of as many bytes as are stated; each chunk has the time of a question."""
+        length: str = answer.headers.get("Content-Length", "")
+        n_bytes = int(length) if length.isdecimal() else 0
         if n_bytes > shutil.disk_usage(target.parent).free:
             raise StoreFull(f"{target}: {n_bytes >> 20} MiB are to be written, fewer are free")
         with target.open("wb") as file:
@@ -261,12 +263,6 @@ def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
     return httpx2.Response(answer.status_code, headers=headers, content=bytes(body))
 
 
-def _length(answer: httpx2.Response) -> int:
-    """How long a body is; 0 where its headers do not say."""
-    length: str = answer.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else 0
-
-
 def _sent_sha256(answer: httpx2.Response) -> str:
     """SHA-256 of a body by its headers (RFC 9530), in hexadecimal; "" where they do not say."""
     digest: str = answer.headers.get("Repr-Digest", "").removeprefix("sha-256=:").removesuffix(":")
@@ -306,7 +302,6 @@ def _code(answer: httpx2.Response) -> str:
 
 
 def _error_of(answer: httpx2.Response, url: str) -> DeltadexError:
-    """The error that an answer stands for."""
     status, problem = answer.status_code, _parsed(answer) or {}
     code, detail = str(problem.get("code", "")), str(problem.get("detail", ""))
     if answer.is_redirect:
@@ -332,7 +327,6 @@ def _retry_after(answer: httpx2.Response) -> float | None:
 
 
 def _why(err: Exception) -> str:
-    """What failed of a request, in words."""
     if isinstance(err, httpx2.ConnectError | httpx2.ConnectTimeout):
         return f"no service can be reached there ({err or 'no answer'})"
     if isinstance(err, httpx2.TimeoutException):

@@ -93,7 +93,9 @@ class RemoteDatabase(Database):
         try:
             found = in_steps(self, asked) if in_steps else self.document(asked)
             table = found if isinstance(found, Table) else answer_of(type(asked))(found)
-            _check_rows(table)
+            for row in table:
+                for column in table.columns[:1]:
+                    row[column]  # a row without what names it is no answer
         except _NO_ANSWER as err:
             raise ServiceError(
                 f"{self.url}: not an answer of deltadex: {type(err).__name__} ({err}) in that to "
@@ -140,13 +142,6 @@ class RemoteDatabase(Database):
 
 _NO_ANSWER = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What a document raises that is none of those that `deltadex.open` gives."""
-
-
-def _check_rows(table: Any) -> None:
-    """See that each row has the column that names it; `TypeError` or `KeyError` else."""
-    for row in table:
-        for name in table.columns[:1]:
-            row[name]
 
 
 def name_of(question: type[Any]) -> str:

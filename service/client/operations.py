@@ -139,7 +139,6 @@ ELSEWHERE = "open the catalog itself with deltadex.open, on the machine that has
 
 
 def _plain(value: Any, name: str, field: str) -> Any:
-    """A value as a request has it."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, str | int | float):

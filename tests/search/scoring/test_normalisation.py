@@ -103,7 +103,6 @@ def make_traits(profile, counts):
         blocks=np.ones((n, 1)),
         centres=np.zeros((1, n, 1)),
         spreads=np.ones((1, n, 1)),
-        profile=np.zeros_like(profile),
         counts=counts,
     ).with_profile(profile)
 
