@@ -4,21 +4,13 @@ import os
 import subprocess
 import sys
 
-import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_script(shell):
-    result = CliRunner().invoke(main, ["completion", shell])
-
-    assert result.exit_code == 0
-    assert f"_DELTADEX_COMPLETE={shell}_complete" in result.stdout
-
-
-def test_the_script_completes_commands():
+def test_the_script_of_a_shell_completes_commands():
+    script = CliRunner().invoke(main, ["completion", "bash"]).stdout
     # what the script of bash runs, for `deltadex find-s<Tab>`
     environment = {
         **os.environ,
@@ -32,4 +24,5 @@ def test_the_script_completes_commands():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
 
+    assert "_DELTADEX_COMPLETE=bash_complete" in script
     assert done.stdout.strip() == "plain,find-similar"
