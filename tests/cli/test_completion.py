@@ -10,7 +10,9 @@ from deltadex.cli import main
 
 
 def test_the_script_of_a_shell_completes_commands():
-    script = CliRunner().invoke(main, ["completion", "bash"]).stdout
+    for shell in ("bash", "zsh", "fish"):
+        script = CliRunner().invoke(main, ["completion", shell]).stdout
+        assert f"_DELTADEX_COMPLETE={shell}_complete" in script
     # what the script of bash runs, for `deltadex find-s<Tab>`
     environment = {
         **os.environ,
@@ -24,5 +26,4 @@ def test_the_script_of_a_shell_completes_commands():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
 
-    assert "_DELTADEX_COMPLETE=bash_complete" in script
     assert done.stdout.strip() == "plain,find-similar"
