@@ -1,5 +1,4 @@
 import ast
-import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -158,7 +157,3 @@ def test_each_heavy_library_is_known_in_one_room(path):
     }
 
     assert not strangers
-
-
-def test_no_module_is_loaded_under_two_names():
-    assert not {"indexer", "search", "store", "cli", "records", "errors"} & set(sys.modules)

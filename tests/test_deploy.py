@@ -73,14 +73,6 @@ def test_options_of_the_command_lines_exist(place, words):
         assert re.search(rf"{option}\b", help_text), f"{place}: {option}"
 
 
-def test_options_that_are_spoken_of_exist():
-    help_text = CliRunner().invoke(main, ["serve", "--help"]).output
-    for name in ("nginx.conf", "deltadex.service", "compose.yaml"):
-        for comment in re.findall(r"#.*", (DEPLOY / name).read_text("utf-8")):
-            for option in re.findall(r"(?<=\s)--[a-z][a-z-]+", comment):
-                assert option in help_text or option in ("--system", "--home-dir"), name
-
-
 def test_the_dockerfile_passes_its_linter():
     subprocess.run([TOOLS / "hadolint", DEPLOY / "Dockerfile"], check=True)
 

@@ -1,9 +1,8 @@
 """A question is declared once: what is derived from its record says the same everywhere."""
 
 import inspect
-import pickle
 import re
-from dataclasses import KW_ONLY, FrozenInstanceError
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +16,8 @@ from deltadex.errors import RequestError
 from deltadex.options import PROVISIONAL, Question, argument, option, question, record
 from deltadex.questions.cluster import Cluster
 from deltadex.questions.face.database import Database
-from deltadex.questions.find_similar import FindSimilar
 from deltadex.questions.terminal.command_line import command_with
 from deltadex.questions.terminal.commands import GROUPS
-from deltadex.service.api.schemas import fields_of
 
 STABILITY = Path(deltadex.__file__).parent / "docs" / "stability.md"
 
@@ -104,24 +101,11 @@ def test_limits_hold_in_a_command_and_a_call(times):
         Face().greet("ann", times)
 
 
-def test_a_record_is_frozen_equal_and_can_be_sent_to_a_process():
-    asked = FindSimilar("a", k=3, dataset="imdb")
-
-    with pytest.raises(FrozenInstanceError):
-        asked.k = 4
-    assert pickle.loads(pickle.dumps(asked)) == asked == FindSimilar("a", 3, dataset="imdb")
-
-
 def test_a_value_that_is_no_choice_is_refused_with_the_choices():
     with pytest.raises(RequestError, match="tone must be one of warm, cold; got 'hot'"):
         Tone("hot")
     with pytest.raises(RequestError, match="unknown_share must be at most 1"):
         Cluster(unknown_share=2.0)
-
-
-def test_a_request_has_no_parameter_that_only_this_machine_may_give():
-    shared = {"k", "recipe", "base", "dataset", "author", "where"}
-    assert set(fields_of(FindSimilar)) == {*shared, "across"}
 
 
 def test_every_command_is_in_one_group_and_help_shows_the_groups_in_order():

@@ -54,15 +54,10 @@ def test_json_has_the_chosen_columns_only_and_the_total(db):
     assert run(db, "--limit", "1").stdout.splitlines()[-1] == "1 of 4 models"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "order"),
-    [(("--sort", "downloads"), ["5", "6", "70", ""]),
-     (("--sort", "downloads", "--reverse"), ["70", "6", "5", ""])],
-)  # fmt: skip
-def test_unknown_values_come_last_in_either_order(db, arguments, order):
-    table = rows(run(db, "--csv", "--columns", "downloads", *arguments))
+def test_unknown_values_come_last_in_reverse_order_too(db):
+    table = rows(run(db, "--csv", "--columns", "downloads", "--sort", "downloads", "--reverse"))
 
-    assert [row[0] for row in table[1:]] == order
+    assert [row[0] for row in table[1:]] == ["70", "6", "5", ""]
 
 
 def test_a_guess_and_a_collection_without_its_part_are_marked(tmp_path):

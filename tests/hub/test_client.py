@@ -14,18 +14,6 @@ from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe
 
 
-@pytest.mark.parametrize(
-    "headers", [{"RateLimit": '"api";r=0;t=300'}, {"Retry-After": "2"}], ids=str
-)
-def test_a_wait_beyond_the_limit_is_not_begun(hub, session, headers):
-    hub.add("org/model")
-    hub.fail("/api", 429, nth=0, headers=headers)
-
-    with pytest.raises(ModelError, match=r"^rate-limited: .*demands a wait of \d+ s"):
-        describe("org/model", session=session)
-    assert len(hub.log) == 1
-
-
 def test_waits_in_one_call_add_up_to_the_limit(hub, session):
     hub.add("org/model")
     hub.fail("/api", 503, nth=0, headers={"Retry-After": "1"})

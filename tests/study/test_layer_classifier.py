@@ -40,7 +40,6 @@ def test_all_tokens_are_kept_where_they_are_few_and_the_embedding_output_can_be_
         (make_hidden(tokens=40), 10, "4 texts with tokens, at least 5"),
         (make_hidden(tokens=19), 2, "19 tokens, at least 20"),
         (make_hidden(layers=1), 8, "1 layer to tell apart"),
-        (np.full((2, 40, 3), np.nan, np.float32), 4, "hidden state 0 of 2 holds NaN"),
     ],
 )
 def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):

@@ -1,7 +1,6 @@
 import base64
 import hashlib
 import json
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -86,12 +85,6 @@ def test_the_policy_admits_the_script_and_the_style_of_the_page_alone(tmp_path):
     for rule, text in (("script-src", script), ("style-src", page.style)):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert rules[rule] == f"'sha256-{digest}'"
-
-
-def test_the_scripts_never_write_markup(tmp_path):
-    text = written(tmp_path, make_document())
-
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
 
 
 @pytest.mark.parametrize("nowhere", [float("nan"), float("inf")])
