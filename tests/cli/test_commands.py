@@ -146,3 +146,8 @@ def test_a_model_that_is_nowhere_stops_no_other(family):
     assert [refused["model"] for refused in document["failed"]] == ["nobody"]
     assert "nearest to a-0" in shown.stdout
     assert "nobo�dy: no model" in shown.stderr
+
+
+def test_every_help_ends_with_an_example():
+    for command in main.commands:
+        assert f"deltadex {command}" in CliRunner().invoke(main, [command, "--help"]).output
