@@ -12,7 +12,8 @@ counts of equal bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def squared_lengths(
     codes: UInt8[np.ndarray, "rows slots bytes"], dims: Mapping[str, int]
 ) -> Float64[np.ndarray, "rows slots blocks"]:
     """The sum of squares of each block's numbers: 9 where both bits are equal, else 1."""
-    words, planes = _words(codes, dims), _Planes.of(dims)
+    words, planes = _words(codes, dims), _planes(tuple(dims.values()))
     crossed = _taken(words, words.take(planes.other, axis=2), planes.crossed)
     return np.asarray(planes.most - crossed)
 
@@ -89,14 +90,14 @@ def bit_products(
     (2a + b)(2c + d) = 4ac + 2(ad + bc) + bd, and the sum of products of D signs is D less twice
     the number of those that differ.
     """
-    words, own, planes = _words(rows, dims), _words(one[None], dims), _Planes.of(dims)
+    words, own, planes = _words(rows, dims), _words(one[None], dims), _planes(tuple(dims.values()))
     straight = _taken(words, own, planes.straight)
     crossed = _taken(words, own.take(planes.other, axis=2), planes.crossed)
     return np.asarray(planes.most - straight - crossed)
 
 
-def _word_bytes(dims: Mapping[str, int]) -> int:
-    return 8 if all(dim % 64 == 0 for dim in dims.values()) else 1
+def _word_bytes(dims: Collection[int]) -> int:
+    return 8 if all(dim % 64 == 0 for dim in dims) else 1
 
 
 def _words(
@@ -104,7 +105,7 @@ def _words(
 ) -> Shaped[np.ndarray, "rows slots words"]:
     """Codes as words, each of one plane of bits."""
     rows = codes if codes.strides[-1] == 1 else np.ascontiguousarray(codes)
-    return rows.view(f"u{_word_bytes(dims)}")
+    return rows.view(f"u{_word_bytes(dims.values())}")
 
 
 class _Planes(NamedTuple):
@@ -117,17 +118,19 @@ class _Planes(NamedTuple):
     straight: Float32[np.ndarray, "words blocks"]
     crossed: Float32[np.ndarray, "words blocks"]
 
-    @classmethod
-    def of(cls, dims: Mapping[str, int]) -> _Planes:
-        n_words, first = code_bytes(dims) // _word_bytes(dims), 0
-        other, straight = np.arange(n_words), np.zeros((n_words, len(dims)), np.float32)
-        for block, dim in enumerate(dims.values()):
-            middle = first + dim // 8 // _word_bytes(dims)
-            high, low = slice(first, middle), slice(middle, first := 2 * middle - first)
-            other[high], other[low] = other[low], other[high].copy()
-            straight[high, block], straight[low, block] = 8.0, 2.0
-        most = 9.0 * np.array(list(dims.values()))
-        return cls(most, other, straight, np.where(straight > 0, np.float32(4), straight))
+
+@cache
+def _planes(dims: tuple[int, ...]) -> _Planes:
+    size = _word_bytes(dims)
+    n_words, first = sum(dims) // 4 // size, 0
+    other, straight = np.arange(n_words), np.zeros((n_words, len(dims)), np.float32)
+    for block, dim in enumerate(dims):
+        middle = first + dim // 8 // size
+        high, low = slice(first, middle), slice(middle, first := 2 * middle - first)
+        other[high], other[low] = other[low], other[high].copy()
+        straight[high, block], straight[low, block] = 8.0, 2.0
+    crossed = np.where(straight > 0, np.float32(4), straight)
+    return _Planes(9.0 * np.array(dims), other, straight, crossed)
 
 
 def _taken(
@@ -145,12 +148,9 @@ def _taken(
         for start in range(0, n_rows, ROWS_AT_ONCE):
             some = slice(start, start + ROWS_AT_ONCE)
             counts = np.bitwise_count(one[some] ^ (other if len(other) == 1 else other[some]))
+            numbers = counts.astype(np.float32).reshape(-1, n_words)
             # several times as fast as a sum
-            np.matmul(
-                counts.astype(np.float32).reshape(-1, n_words),
-                of_words,
-                out=taken[start * n_slots : (start + ROWS_AT_ONCE) * n_slots],
-            )
+            taken[start * n_slots : (start + ROWS_AT_ONCE) * n_slots] = numbers @ of_words
     return taken.reshape(n_rows, n_slots, of_words.shape[1])
 
 
