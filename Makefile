@@ -13,7 +13,7 @@ ALONE := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
   bench bench-start bench-scale bench-families bench-load dist try-dist clean
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
+	PYTHONDONTWRITEBYTECODE= $(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
 
 # Hypothesis draws the same examples every time here, and new ones in test-all.
 test: $(VENV)/.installed-test browser
@@ -138,12 +138,12 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt constraints-torch.txt | $(V
 ifeq ($(UV),)
 	$(BIN)/python -m pip install -q --upgrade \
 	  $(if $(CONSTRAINED),"$$(grep -o '^pip==[^ ]*' constraints.txt)",pip)
-	$(BIN)/python -m pip install -q -c constraints-torch.txt torch
-	$(BIN)/python -m pip install -q $(CONSTRAINED) -r $(VENV)/wanted-$*.txt
+	$(BIN)/python -m pip install -q --no-compile -c constraints-torch.txt torch
+	$(BIN)/python -m pip install -q --no-compile $(CONSTRAINED) -r $(VENV)/wanted-$*.txt
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 else
 	$(UV) pip install -q --python $(BIN)/python --torch-backend=cpu -c constraints-torch.txt torch \
-	  || $(BIN)/python -m pip install -q -c constraints-torch.txt torch
+	  || $(BIN)/python -m pip install -q --no-compile -c constraints-torch.txt torch
 	$(UV) pip install -q --python $(BIN)/python $(CONSTRAINED) -r $(VENV)/wanted-$*.txt
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 endif

@@ -6,8 +6,8 @@ import csv
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,9 +55,6 @@ MOST_AT_ONCE = 4
 
 LONGEST_S = 600.0
 """Of training a model, on a busy machine."""
-
-LINE_STEPS = 100
-"""Steps of the base between two lines on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +123,13 @@ logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def train_base(folder: Path, tasks: list[Task]) -> Iterator[str]:
-    """A small BERT, pretrained to fill in masked tokens of all tasks' sequences.
+def train_base(folder: Path, tasks: list[Task]) -> None:
+    """A small BERT, pretrained to fill in masked tokens of all tasks' sequences, unless it is there.
 
-    Without dropout, which takes a third of the time. Yields a line now and then.
+    Without dropout, which takes a third of the time.
     """
+    if (folder / "model.safetensors").exists():
+        return
     set_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -148,9 +147,7 @@ def train_base(folder: Path, tasks: list[Task]) -> Iterator[str]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=BASE_STEPS)
     model.train()
-    for step in range(BASE_STEPS):
-        if step % LINE_STEPS == 0:
-            yield f"  base: {step} of {BASE_STEPS} steps"
+    for _ in range(BASE_STEPS):
         task = tasks[rng.integers(len(tasks))]
         tokens = torch.from_numpy(task.tokens[rng.integers(0, len(task.tokens), BATCH)])
         tokens = tokens[:, : int((tokens != PAD).sum(1).max())]
@@ -215,17 +212,33 @@ def _step(loss: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Opt
     optimizer.step()
 
 
+Trainers = Callable[..., Future[Any]]
+"""Has a function called with arguments in a process that is idle."""
+
+
 @contextmanager
-def trainers() -> Iterator[Sequence[Worker]]:
+def trainers() -> Iterator[Trainers]:
     """Processes that train, each with one thread: of matrices so small several threads wait for
     each other longer than they work. They load torch and transformers meanwhile."""
     n = min(MOST_AT_ONCE, os.cpu_count() or 1)
     workers = [Worker(f"trainer {number}", load=_with_one_thread) for number in range(n)]
+    idle: SimpleQueue[Worker] = SimpleQueue()
+    threads = ThreadPoolExecutor(n)
+
+    def train(function: Callable[..., Any], *arguments: Any) -> Any:
+        worker = idle.get()
+        try:
+            return worker.run(function, *arguments, seconds=LONGEST_S)
+        finally:
+            idle.put(worker)
+
     try:
         for worker in workers:
             worker.warm()
-        yield workers
+            idle.put(worker)
+        yield partial(threads.submit, train)
     finally:
+        threads.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.close()
 
@@ -234,15 +247,13 @@ def _with_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def train_family(folder: Path, workers: Sequence[Worker]) -> Iterator[str]:
-    """Train `folder/base`, then `folder/models/*` with `folder/models/labels.csv`.
+def train_family(folder: Path, tasks: list[Task], train: Trainers) -> Iterator[str]:
+    """Train `folder/models/*` from `folder/base`, with `folder/models/labels.csv`.
 
     Yields a line on each model. Those that are there already are not trained again, so that an
     interrupted demo goes on.
     """
-    tasks, base, models = all_tasks(), folder / "base", folder / "models"
-    if not (base / "model.safetensors").exists():
-        yield from train_base(base, tasks)
+    base, models = folder / "base", folder / "models"
     plan = {
         f"{task.name}-{'lora' if run >= FULL_RUNS else 'full'}-{run % FULL_RUNS}": (task, run)
         for task in tasks
@@ -252,31 +263,15 @@ def train_family(folder: Path, workers: Sequence[Worker]) -> Iterator[str]:
     with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         labels = [(name, task.name) for name, (task, _) in plan.items()]
         csv.writer(file).writerows([("model", "dataset"), *labels])
-    idle: SimpleQueue[Worker] = SimpleQueue()
-    for worker in workers:
-        idle.put(worker)
-
-    def train(name: str, seed: int, task: Task, run: int) -> float:
-        worker = idle.get()
-        try:
-            tune = partial(fine_tune, seed=seed, lora=run >= FULL_RUNS)
-            return worker.run(tune, base, models / name, task, seconds=LONGEST_S)
-        finally:
-            idle.put(worker)
-
-    threads = ThreadPoolExecutor(len(workers))
-    try:
-        training = {
-            threads.submit(train, name, seed, task, run): name
-            for seed, (name, (task, run)) in enumerate(plan.items(), start=1)
-            if not is_saved(models / name)
-        }
-        n_saved = len(plan) - len(training)
-        for done, future in enumerate(as_completed(training), start=n_saved + 1):
-            name, accuracy = training[future], future.result()
-            yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+    training = {
+        train(partial(fine_tune, seed=seed, lora=run >= FULL_RUNS), base, models / name, task): name
+        for seed, (name, (task, run)) in enumerate(plan.items(), start=1)
+        if not is_saved(models / name)
+    }
+    n_saved = len(plan) - len(training)
+    for done, future in enumerate(as_completed(training), start=n_saved + 1):
+        name, accuracy = training[future], future.result()
+        yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
 
 
 def is_saved(folder: Path) -> bool:
@@ -350,11 +345,14 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
     recipes, map it, draw its tree."""
     document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
     torch.set_num_threads(1)
-    models, target = folder / "models", folder / "map.html"
-    with trainers() as workers:
+    models, target, tasks = folder / "models", folder / "map.html", all_tasks()
+    with trainers() as train:
+        base_trained = train(train_base, folder / "base", tasks)
         document |= read_words(folder, screen)
         screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
-        for line in chain(train_family(folder, workers), derive_models(models, all_tasks())):
+        screen.line(f"  base: {BASE_STEPS} steps, beside the six models")
+        base_trained.result()
+        for line in chain(train_family(folder, tasks, train), derive_models(models, tasks)):
             screen.line(line)
     with open_catalog(db) as family:
         screen.heading("Indexing them by what changed in their weights")
