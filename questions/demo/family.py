@@ -124,7 +124,7 @@ logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def train_base(folder: Path, tasks: list[Task]) -> None:
-    """A small BERT, pretrained to fill in masked tokens of all tasks' sequences, unless it is there.
+    """A small BERT, pretrained to fill in masked tokens of the tasks, unless it is there.
 
     Without dropout, which takes a third of the time.
     """
