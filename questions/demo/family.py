@@ -236,7 +236,7 @@ def trainers() -> Iterator[Trainers]:
         for worker in workers:
             worker.warm()
             idle.put(worker)
-        yield partial(threads.submit, train)
+        yield lambda *call: threads.submit(train, *call)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
