@@ -40,7 +40,16 @@ from ...results import size
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
-from ..sketch_codes import WEIGHT, bit_products, code_bytes, decode, sketch_bytes, squared_lengths
+from ..sketch_codes import (
+    WEIGHT,
+    Products,
+    bit_products,
+    code_bytes,
+    decode,
+    inner_products,
+    sketch_bytes,
+    squared_lengths,
+)
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.outcomes import (
@@ -422,6 +431,7 @@ class SketchMatrix:
             return
         columns = {slot: column for column, slot in enumerate(other.slots)}
         own, others = self._scales, other._scales
+        multiply = inner_products(4 * other.codes.size * len(self))  # numbers of a byte
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
@@ -429,8 +439,11 @@ class SketchMatrix:
             right = left if other is self else other.codes[:, columns[slot]]
             start = 0
             for block, dim in enumerate(self.dims.values()):
-                scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
-                yield slot, block, scales * _products(left, right, start, dim)
+                products = _products(left, right, start, dim, multiply)
+                products *= np.multiply.outer(
+                    own[:, column, block], others[:, columns[slot], block]
+                )
+                yield slot, block, products
                 start += dim // 4
 
     @property
@@ -452,17 +465,18 @@ def _products(
     right: UInt8[np.ndarray, "others bytes"],
     start: int,
     dim: int,
+    multiply: Products,
 ) -> Float64[np.ndarray, "models others"]:
     """Inner products of one block's numbers: integers."""
     products = np.empty((len(left), len(right)))
-    numbers = decode(right, start, dim).T
+    numbers = decode(right, start, dim)
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
         if left is right:
-            products[rows, row:] = numbers.T[rows] @ numbers[:, row:]
+            products[rows, row:] = multiply(numbers[rows], numbers[row:])
             products[row:, rows] = products[rows, row:].T
         else:
-            products[rows] = decode(left[rows], start, dim) @ numbers
+            products[rows] = multiply(decode(left[rows], start, dim), numbers)
     return products
 
 
