@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from deltadex.records import DataSet, Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
+from deltadex.records import (
+    DataSet,
+    Fingerprint,
+    Indexed,
+    ModelRecord,
+    Recipe,
+    Refused,
+    Slot,
+    SlotStats,
+)
 from deltadex.store import Catalog
 from deltadex.store.sketch_codes import encode_sketch
 from deltadex.store.tables.outcomes import select_linear_sketch
@@ -60,11 +69,21 @@ def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
     )
 
 
+def refused(id, code="truncated", *, base="base", **known):
+    return Refused(model=ModelRecord(id=id, base=base, **known), code=code, reason="short")
+
+
 def make_catalog(path, *outcomes):
     catalog = Catalog.open(path)
     for outcome in outcomes:
         catalog.record(outcome)
     return catalog
+
+
+def write(path, *outcomes):
+    """The path, now a catalog that has them too."""
+    make_catalog(path, *outcomes).close()
+    return path
 
 
 def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512, loss="causal"):

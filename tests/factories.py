@@ -169,6 +169,28 @@ def lora_files(base, *, seed=9):
     }
 
 
+def query_adapter(*, base="base", seed=0, rank=2, width=32, layers=2, **settings):
+    """The files of an adapter of the queries of `make_bert`, by name."""
+    config = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": ["query"],
+        "base_model_name_or_path": base,
+        **settings,
+    }
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer in range(layers):
+        module = f"base_model.model.encoder.layer.{layer}.attention.self.query"
+        tensors[f"{module}.lora_A.weight"] = torch.randn(rank, width, generator=generator)
+        tensors[f"{module}.lora_B.weight"] = torch.randn(width, rank, generator=generator)
+    return {
+        "adapter_config.json": json.dumps(config).encode(),
+        "adapter_model.safetensors": save(tensors),
+    }
+
+
 def make_family(folder, *, pairs=("a", "b"), runs=2):
     """`folder/base` and `folder/models/PAIR-RUN`: runs of a pair share most of their update.
 
@@ -188,6 +210,7 @@ def make_family(folder, *, pairs=("a", "b"), runs=2):
     return folder / "models"
 
 
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 WORDS = ("good", "bad", "film", "plot", "play", "team", "rain", "wind", "the")
 
 
@@ -197,20 +220,13 @@ def save_tokenizer(folder):
     import transformers
     from tokenizers import models, pre_tokenizers, processors
 
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*special, *map(str, range(5, 64 - len(WORDS))), *WORDS]
+    pieces = [*SPECIAL.values(), *map(str, range(5, 64 - len(WORDS))), *WORDS]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     made = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=16,
+        tokenizer_object=made, model_max_length=16, **SPECIAL
     ).save_pretrained(folder)
 
 

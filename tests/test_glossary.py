@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 import pytest
+from running import every_command
 
 import deltadex
-from deltadex.cli import main
 
 ROOT = Path(deltadex.__file__).parent
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -74,13 +74,6 @@ def names(tree):
             yield node.id
 
 
-def commands(group, path=()):
-    for name, command in group.commands.items():
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-
-
 def test_names_and_docstrings_keep_to_the_glossary():
     wrong = []
     for path in (*ROOT.glob("*.py"), *ROOT.glob("[!.]*/**/*.py")):
@@ -98,7 +91,8 @@ def test_names_and_docstrings_keep_to_the_glossary():
 
 def test_help_and_documents_keep_to_the_glossary():
     helps = {
-        " ".join(path): command.get_help(click.Context(command)) for path, command in commands(main)
+        " ".join(path): command.get_help(click.Context(command))
+        for path, command in every_command()
     }
     documents = {
         path.name: path.read_text("utf-8")

@@ -6,11 +6,10 @@ import shutil
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from factories import make_family, save_tokenizer, write_reviews
+from running import run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import DataError, RequestError
 
 PAIRS = ("a", "b", "c", "d", "e", "f")
@@ -122,15 +121,10 @@ def test_where_no_family_can_be_asked_the_reasons_are_one_error(
         db.data.find_models(**{"data": folder / "reviews.csv"} | options)
 
 
-def run(folder, *arguments):
-    command = ["find-trained-on", *map(str, arguments), "--db", str(folder / "c.duckdb")]
-    return CliRunner().invoke(main, command)
-
-
 @pytest.mark.slow
 def test_the_command_names_families_that_could_not_be_asked(folder):
-    as_json = run(folder, folder / "reviews.csv", "--json")
-    screen = run(folder, folder / "reviews.csv", "--label", "label")
+    as_json = run(folder, "find-trained-on", folder / "reviews.csv", "--json")
+    screen = run(folder, "find-trained-on", folder / "reviews.csv", "--label", "label")
 
     assert as_json.exit_code == 0, as_json.output
     assert names(json.loads(as_json.stdout)["left_out"]) == ["lost"]

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 import huggingface_hub
 import pytest
-from click.testing import CliRunner
 from factories import make_family
 from hub_standin import Fault, StandInHub
+from running import run
 from runs_of_index import vectors
 
-from deltadex.cli import main
 from deltadex.errors import REASONS, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.hub.session import Patience, default_session
@@ -26,8 +25,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def _index(family, db):
-    command = ["index", str(family / "base"), str(family / "models"), "--db", str(db), "--quiet"]
-    return CliRunner().invoke(main, command)
+    return run(db, "index", family / "base", family / "models", "--quiet")
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT] * 2])

@@ -123,7 +123,7 @@ def family_hub(folder):
 def run(folder, *arguments):
     """`deltadex ARGUMENTS` on a new catalog in `folder`; nothing is known of the Hub's limits."""
     default_session().budget = LocalBudget()
-    db = folder / "catalog.duckdb"
+    db = folder / "c.duckdb"
     start = time.monotonic()
     with _logged() as lines:
         done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])

@@ -12,10 +12,10 @@ from tiny_networks import (
     as_network,
     make_texts,
     make_tokenizer,
-    perturb,
     relative,
     save_folder,
     tiny_config,
+    tiny_model,
     tiny_network,
 )
 
@@ -60,9 +60,7 @@ def adapted(tmp_path, request):
     """(adapter's folder, base's folder, class) of one kind."""
     name, suffix, options = ADAPTERS[request.param]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    whole = kind.from_config(tiny_config(name))
-    perturb(whole, by=0.1)
-    base = save_folder(tmp_path / "base", whole, tokenizer=make_tokenizer())
+    base = save_folder(tmp_path / "base", tiny_model(name, suffix), tokenizer=make_tokenizer())
     return save_adapter(tmp_path / "adapter", base, kind, **options), base, kind
 
 
@@ -121,12 +119,8 @@ TYPES = ("roberta", "distilbert", "electra", "gpt2", "opt", "gemma2")
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
-    config = tiny_config(name)
-    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
-    kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
-    torch.manual_seed(0)
-    model = kind.from_config(config).float().eval()
-    perturb(model, by=0.1)
+    masked = type(tiny_config(name)) in transformers.AutoModelForMaskedLM._model_mapping
+    model = tiny_model(name, "ForMaskedLM" if masked else "ForCausalLM")
     network = as_network(getattr(model, model.base_model_prefix), name)
     (batch,) = encoded(network, make_texts(7, 5), keep_special=True, keep_first=True)
     with torch.no_grad():

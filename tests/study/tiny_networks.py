@@ -15,6 +15,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from factories import SPECIAL
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from deltadex.study.network import Network, token_states
@@ -182,14 +183,20 @@ def tiny_config(name, **changes):
     return transformers.AutoConfig.for_model(name.split(",")[0], **(CONFIGS[name] | changes))
 
 
+def tiny_model(name, auto="", *, seed=0, **changes):
+    """A model of transformers' class `AutoModel…`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        kind = getattr(transformers, f"AutoModel{auto}")
+        model = kind.from_config(tiny_config(name, **changes)).float().eval()
+    perturb(model, by=0.1, seed=seed)
+    return model
+
+
 @functools.cache
 def tiny_network(name, *, seed=0, **changes):
     """A network that nobody may change: equal arguments share it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = transformers.AutoModel.from_config(tiny_config(name, **changes)).float()
-    perturb(model, by=0.1, seed=seed)
-    return as_network(model, name)
+    return as_network(tiny_model(name, seed=seed, **changes), name)
 
 
 def as_network(model, name, tokenizer=None):
@@ -256,22 +263,15 @@ def relative(found, expected):
 
 def make_tokenizer():
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
-    pieces = [*special, *letters, *(f"##{one}" for one in letters), *".,?!'-#:", "the", "##ing"]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    parts = [*letters, *(f"##{one}" for one in letters), *".,?!'-#:", "the", "##ing"]
+    vocabulary = {piece: number for number, piece in enumerate([*SPECIAL.values(), *parts])}
     made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
+        tokenizer_object=made, model_max_length=64, **SPECIAL
     )
 
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from peft import LoraConfig, TaskType, get_peft_model
+from running import run
 from transformers import BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 from worded_families import SETS, copied_catalog, texts_of, train
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.data import lexicon
 from deltadex.errors import RequestError
 from deltadex.questions.face.serving import MapColumns
@@ -239,8 +238,8 @@ def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(db, worded,
 
 def test_the_command_prints_models_and_the_words_that_matched(told):
     text = TEXTS["film-opinions"]
-    done = CliRunner().invoke(main, ["search", text, "--db", str(told.path), "--json"])
-    shown = CliRunner().invoke(main, ["search", text, "--db", str(told.path)])
+    done = run(told.path, "search", text, "--json")
+    shown = run(told.path, "search", text)
 
     assert done.exit_code == shown.exit_code == 0, done.output
     assert json.loads(done.stdout) == told.search(text).to_json()

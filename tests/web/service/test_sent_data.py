@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from factories import save_tokenizer, write_reviews
-from services import API, make_indexed_family, printed, served
+from running import document
+from services import API, make_indexed_family, served
 
 from deltadex.service.api import sent_data
 
@@ -56,11 +57,11 @@ def test_a_data_set_is_answered_as_the_command_answers(family, tmp_path, monkeyp
         refused = sent(client, b"text,label\n,\n")
 
     assert answer.status_code == 200, answer.text
-    document, expected = answer.json(), printed(db, "find-trained-on", str(reviews), "-k", "3")
-    assert document["neighbours"] == [row | {"base": "base"} for row in expected["neighbours"]]
-    assert document["query"]["texts"] == "my-reviews.csv"
-    assert document["query"]["base"] == "base"
-    assert document["meaning"] == expected["meaning"]
+    given, expected = answer.json(), document(db, "find-trained-on", reviews, "-k", "3")
+    assert given["neighbours"] == [row | {"base": "base"} for row in expected["neighbours"]]
+    assert given["query"]["texts"] == "my-reviews.csv"
+    assert given["query"]["base"] == "base"
+    assert given["meaning"] == expected["meaning"]
     assert str(reviews.parent) not in answer.text
     assert refused.status_code == 422
     assert str(tmp_path) not in refused.text
