@@ -22,7 +22,6 @@ from deltadex.cli import main
 ROOT = Path(deltadex.__file__).parent
 DEPLOY = ROOT / "deploy"
 TOOLS = Path(sys.executable).parent
-DOCS = ROOT / "docs" / "service.md"
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not run from a checkout")
 
@@ -47,19 +46,13 @@ def _compose(name):
 
 
 def _commands():
-    """Every command line of deltadex in these files and in what documents them, by place."""
+    """Every command line of deltadex in these files, by place."""
     entry = _dockerfile("ENTRYPOINT")
     yield "Dockerfile", entry
     for name in ("compose.yaml", "compose.writable.yaml"):
         yield name, entry + _compose(name)["services"]["deltadex"]["command"]
     for name in ("deltadex.service", "deltadex-writable.conf"):
         yield name, shlex.split(_Unit(name)["Service"]["ExecStart"])
-    for line in "".join(re.findall(r"```\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)).split(
-        "\n"
-    ):
-        found = re.search(r"(?:^|[\s/])deltadex (?:deltadex )?([a-z-]+ .*)", line.split(" #")[0])
-        if found and found[1].split()[0] in main.commands:
-            yield DOCS.name, ["deltadex", *shlex.split(found[1])]
 
 
 @pytest.mark.parametrize(
