@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import torch
 from safetensors.torch import save, save_file
@@ -15,11 +16,12 @@ def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=Non
 
     Args:
         shards: Files to deal the tensors out to, in turn; from 2 on with an index.
-        config: Written as config.json where it is given.
+        config: Written as config.json where it is given; of a folder, its own.
         order: All names, in the order in which they are dealt out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if config is not None:
+        config = read_config(config) if isinstance(config, Path) else config
         (folder / "config.json").write_text(json.dumps(dict(config)))
     stem = "model" if form == "safetensors" else "pytorch_model"
     if shards == 1:
@@ -34,6 +36,27 @@ def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=Non
     index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
     (folder / f"{stem}.{form}.index.json").write_text(json.dumps(index))
     return folder
+
+
+def read_config(folder):
+    return json.loads((folder / "config.json").read_text("utf-8"))
+
+
+def configure(folder, file="config.json", **changes):
+    """Change settings in a file of a folder."""
+    settings = json.loads((folder / file).read_text("utf-8"))
+    (folder / file).write_text(json.dumps(settings | changes))
+
+
+def files_of(folder):
+    """The content of each file of a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def save_models(folder, models):
+    """`folder/models/NAME` of each model's tensors, with the config of `folder/base`."""
+    for name, tensors in models.items():
+        make_checkpoint(folder / "models" / name, tensors, config=folder / "base")
 
 
 def write_weights(path, tensors):
@@ -197,13 +220,12 @@ def make_family(folder, *, pairs=("a", "b"), runs=2):
     Returns the models' folder, with a labels.csv that names each pair as a dataset.
     """
     base = make_bert(folder / "base", seed=0)
-    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
     lines = ["model,dataset,author,run"]
     for seed, pair in enumerate(pairs, start=1):
         shared = finetune(base, seed=seed)
         for run in range(runs):
             tuned = finetune(shared, seed=100 * seed + run, scale=0.02)
-            make_checkpoint(folder / "models" / f"{pair}-{run}", tuned, config=config)
+            save_models(folder, {f"{pair}-{run}": tuned})
             lines.append(f"{pair}-{run},{pair},author{run},{pair}-{run}")
     labels = folder / "models" / "labels.csv"
     labels.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -240,6 +262,10 @@ def write_reviews(path, *, n=24):
         rows.append(f"{' '.join(words)} {label} {row % 30 + 5},{label}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def in_type(tensors, dtype):
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
 def in_order(tensors, order):

@@ -34,6 +34,13 @@ def family(n, *, first=0):
     return {f"author-{seed % 3}/model-{seed}": vector_of(seed) for seed in range(first, first + n)}
 
 
+def place_at(document, path, value):
+    """Put a value where these keys lead, one after the other."""
+    for key in path[:-1]:
+        document = document[key]
+    document[path[-1]] = value
+
+
 def publish(path, folder, **options):
     with dx.open(path) as db:
         return db.publish(folder, **options)[0]

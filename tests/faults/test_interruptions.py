@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import huggingface_hub
 import pytest
-from factories import make_family
+from factories import files_of, make_family
 from hub_standin import Fault, StandInHub
 from running import run
 from runs_of_index import vectors
@@ -136,9 +136,9 @@ def families(tmp_path):
     def another():
         hub = StandInHub()
         hubs.append(hub)
-        hub.add(BASE, _files(tmp_path / "family" / "base"))
+        hub.add(BASE, files_of(tmp_path / "family" / "base"))
         for folder in sorted((tmp_path / "family" / "models").glob("*-*")):
-            hub.add(f"user/{folder.name}", _files(folder), parents=(BASE,))
+            hub.add(f"user/{folder.name}", files_of(folder), parents=(BASE,))
         huggingface_hub.close_session()
         default_session.cache_clear()
         session = default_session()
@@ -151,10 +151,6 @@ def families(tmp_path):
         hub.__exit__()
     huggingface_hub.close_session()
     default_session.cache_clear()
-
-
-def _files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(4, marks=pytest.mark.slow)])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from factories import files_of
 from hub_standin import StandInHub
 from peft import LoraConfig, PeftModel, get_peft_model
 from running import run, short_files
@@ -381,8 +382,7 @@ def test_a_model_and_a_base_on_the_hub_are_read_by_ranges(pair, tmp_path, monkey
         monkeypatch.setattr(session, "endpoint", hub.endpoint)
         monkeypatch.setattr(session, "cache_dir", tmp_path / "cache")
         for name in ("base", "model"):
-            files = {path.name: path.read_bytes() for path in (pair / name).iterdir()}
-            hub.add(f"org/{name}", files, parents=["org/base"] * (name == "model"))
+            hub.add(f"org/{name}", files_of(pair / name), parents=["org/base"] * (name == "model"))
         document = db.extract_adapter("org/model", tmp_path / "out", rank=4).to_json()
     huggingface_hub.close_session()
     with dx.open() as db:

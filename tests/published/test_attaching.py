@@ -1,7 +1,6 @@
 """Attached indexes beside a catalog: one answer, each neighbour with its source."""
 
 import io
-import json
 import logging
 import shutil
 
@@ -10,7 +9,7 @@ import pytest
 from factories import make_family
 from published_families import BASE, RECIPE, family, fill, indexed, publish
 from pyarrow import parquet
-from running import run
+from running import document, run
 
 import deltadex as dx
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownBase
@@ -255,9 +254,9 @@ def test_the_commands(tmp_path, index):
     db = tmp_path / "mine.duckdb"
     attached = run(db, "attach", str(index), "--name", "theirs")
     nobody = run(db, "find-similar", "nobody")
-    listed = json.loads(run(db, "attach", "--list", "--json").stdout)
+    listed = document(db, "attach", "--list")
     found = run(db, "find-similar", "author-1/model-7", "-k", "2")
-    document = json.loads(run(db, "find-similar", "author-1/model-7", "--json").stdout)
+    answer = document(db, "find-similar", "author-1/model-7")
     refreshed = run(db, "attach", "--refresh")
     removed = run(db, "attach", "--remove", "theirs")
 
@@ -265,7 +264,7 @@ def test_the_commands(tmp_path, index):
     assert [row["name"] for row in listed["attached"]] == ["theirs"]
     assert "source" in found.stdout
     assert "nor in theirs" in nobody.stderr
-    assert {hit["source"] for hit in document["neighbours"]} == {"theirs"}
+    assert {hit["source"] for hit in answer["neighbours"]} == {"theirs"}
     assert "20 models" in refreshed.stdout
     assert removed.stdout == "no index is attached\n"
     assert not list(db.with_name("mine.duckdb.attached").iterdir())

@@ -1,11 +1,10 @@
 """Networks of PEFT adapters and heads of models, against PEFT's merged models and the models."""
 
-import json
-
 import peft
 import pytest
 import torch
 import transformers
+from factories import configure
 from tiny_language_model import masked_bert, masked_network, save_masked
 from tiny_networks import (
     all_states,
@@ -107,8 +106,7 @@ def test_an_adapter_of_another_class_of_model_is_refused_and_not_left_out(tmp_pa
     base = save_folder(tmp_path / "base", tiny_network("llama").model)
     kind = transformers.AutoModel
     adapter = save_adapter(tmp_path / "adapter", base, kind, target_modules=["q_proj"])
-    path = adapter / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_type": "CAUSAL_LM"}))
+    configure(adapter, "adapter_config.json", task_type="CAUSAL_LM")
 
     with pytest.raises(StudyError, match="does not fit LlamaForCausalLM"):
         load_network(str(adapter))

@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from running import run
 from transformers import BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
-from worded_families import SETS, copied_catalog, texts_of, train
+from worded_families import SETS, copied_catalog, footprint_of, texts_of, train
 
 import deltadex as dx
 from deltadex.data import lexicon
@@ -45,11 +45,6 @@ def told(worded, tmp_path_factory):
             kept.add(row.base, row.model, changed)
     with dx.open(path) as opened:
         yield opened
-
-
-def footprint_of(db, id):
-    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
-    return row.footprint
 
 
 def test_responses_are_those_of_the_update_to_the_base_s_own_states(db, worded):

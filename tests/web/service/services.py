@@ -5,7 +5,7 @@ import io
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from factories import make_family, query_adapter
+from factories import make_family, query_adapter, save_models
 from running import run
 from starlette.testclient import TestClient
 
@@ -19,10 +19,8 @@ WRITER = {"Authorization": f"Bearer {TOKEN}"}
 def make_indexed_family(folder):
     """A catalog file over four labelled fine-tunes and one broken one of a local base."""
     models = make_family(folder)
-    broken = models / "broken"
-    broken.mkdir()
-    (broken / "config.json").write_text((folder / "base" / "config.json").read_text())
-    (broken / "model.safetensors").write_bytes(b"short")
+    save_models(folder, {"broken": {}})
+    (models / "broken" / "model.safetensors").write_bytes(b"short")
     labels = models / "labels.csv"
     assert run(folder, "index", folder / "base", models, "--labels", labels).exit_code == 1
     return folder / "c.duckdb"
