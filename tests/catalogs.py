@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from deltadex.indexer.delta import MatrixUpdate
 from deltadex.records import (
     DataSet,
     Fingerprint,
@@ -55,6 +56,12 @@ def sketch_of(vector):
 def fingerprint_of(vector, recipe=SKETCH):
     vector = unit(vector)
     return Fingerprint(recipe=replace(recipe, dim=len(vector)), vector=vector, norm=1.0)
+
+
+def matrix_update(slot, delta=None, shape=(1, 1), *, part="", **known):
+    """Of one matrix, without rounding where none is said."""
+    known = {"noise_norm": 0.0, "weight_norm": None, **known}
+    return MatrixUpdate(slot=slot, part=part, delta=delta, shape=shape, **known)
 
 
 def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):

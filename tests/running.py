@@ -2,6 +2,8 @@
 
 import json
 import resource
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import click
@@ -22,6 +24,19 @@ def document(place, *arguments):
     result = run(place, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+@contextmanager
+def started(*arguments):
+    """`deltadex ARGUMENTS` in a process of its own, which is ended."""
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-m", "deltadex", *map(str, arguments)]
+    process = subprocess.Popen(command, text=True, **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def every_command(group=main, path=()):

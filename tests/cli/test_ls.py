@@ -2,11 +2,10 @@
 
 import csv
 import io
-import json
 
 import pytest
 from catalogs import refused, write
-from running import run
+from running import document, run
 
 from deltadex.questions.terminal import console
 from deltadex.store import Catalog
@@ -38,9 +37,9 @@ def test_csv_has_the_chosen_columns_in_order_and_quotes_what_needs_it(db):
 
 
 def test_json_has_the_chosen_columns_only_and_the_total(db):
-    document = json.loads(run(db, "ls", "--json", "--columns", "model", "--limit", "2").stdout)
+    answer = document(db, "ls", "--columns", "model", "--limit", "2")
 
-    assert document == {"models": [{"model": "a\x1b[31m"}, {"model": "b"}], "total": 4}
+    assert answer == {"models": [{"model": "a\x1b[31m"}, {"model": "b"}], "total": 4}
     assert run(db, "ls", "--limit", "1").stdout.splitlines()[-1] == "1 of 4 models"
 
 

@@ -8,6 +8,7 @@ import torch
 import transformers
 from factories import make_family, save_tokenizer, write_reviews
 from running import run
+from tiny_networks import tiny_model
 
 import deltadex as dx
 from deltadex.errors import DataError, RequestError
@@ -18,10 +19,7 @@ PAIRS = ("a", "b", "c", "d", "e", "f")
 def make_gpt2_family(folder, *, models=4):
     """`folder/base` and `folder/models/M`: a tiny decoder, and random updates of it."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
-    config = transformers.GPT2Config(**sizes, bos_token_id=2, eos_token_id=3)
-    base = transformers.GPT2LMHeadModel(config)
-    base.save_pretrained(folder / "base")
+    tiny_model("gpt2", "ForCausalLM", vocab_size=64).save_pretrained(folder / "base")
     save_tokenizer(folder / "base")
     for number in range(models):
         tuned = transformers.GPT2LMHeadModel.from_pretrained(folder / "base")

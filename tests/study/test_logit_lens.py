@@ -19,8 +19,12 @@ from tiny_networks import (
     one_of_each_structure,
     perturb,
     save_folder,
-    tiny_config,
     tiny_model,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
 from deltadex.errors import StudyError
@@ -36,13 +40,12 @@ SCALED = {
     "cohere": dict(logit_scale=0.3),
     "granite": dict(logits_scaling=7.0),
 }
+OTHERS = {**MODEL_FOR_MASKED_LM_MAPPING_NAMES, **MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES}
 TYPES = [
     name
-    for name in CONFIGS
-    if transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(tiny_config(name)), None)
-    and type(tiny_config(name)) not in transformers.MODEL_FOR_MASKED_LM_MAPPING
-    and not tiny_config(name).is_encoder_decoder
-    and getattr(tiny_config(name), "word_embed_proj_dim", DIM) == DIM  # the lens refuses others
+    for name, options in CONFIGS.items()
+    if name.split(",")[0] in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - OTHERS.keys()
+    and options.get("word_embed_proj_dim", DIM) == DIM  # the lens refuses others
 ]
 BITS = 1 / np.log(2)
 

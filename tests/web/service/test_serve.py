@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running import run
+from running import run, started
 from services import TOKEN
 
 from deltadex.service.api import ServiceSettings, listen
@@ -20,15 +20,8 @@ from deltadex.service.api import ServiceSettings, listen
 
 @contextmanager
 def serving(db, *arguments):
-    command = [sys.executable, "-m", "deltadex", "serve", "--db", str(db), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started("serve", "--db", db, "--port", 0, *arguments) as process:
         yield process, process.stdout.readline()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def get(address, path):
