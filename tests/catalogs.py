@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from deltadex.records import DataSet, Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
+from deltadex.indexer.delta import MatrixUpdate
+from deltadex.records import (
+    DataSet,
+    Fingerprint,
+    Indexed,
+    ModelRecord,
+    Recipe,
+    Refused,
+    Slot,
+    SlotStats,
+)
 from deltadex.store import Catalog
 from deltadex.store.sketch_codes import encode_sketch
 from deltadex.store.tables.outcomes import select_linear_sketch
@@ -48,6 +58,12 @@ def fingerprint_of(vector, recipe=SKETCH):
     return Fingerprint(recipe=replace(recipe, dim=len(vector)), vector=vector, norm=1.0)
 
 
+def matrix_update(slot, delta=None, shape=(1, 1), *, part="", **known):
+    """Of one matrix, without rounding where none is said."""
+    known = {"noise_norm": 0.0, "weight_norm": None, **known}
+    return MatrixUpdate(slot=slot, part=part, delta=delta, shape=shape, **known)
+
+
 def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
     """A model whose fingerprints are `vector`; with a slot's sketch of it if a recipe has any."""
     slots = (replace(SLOT, sketch=sketch_of(vector)),) if any(r.params for r in recipes) else ()
@@ -60,11 +76,21 @@ def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
     )
 
 
+def refused(id, code="truncated", *, base="base", **known):
+    return Refused(model=ModelRecord(id=id, base=base, **known), code=code, reason="short")
+
+
 def make_catalog(path, *outcomes):
     catalog = Catalog.open(path)
     for outcome in outcomes:
         catalog.record(outcome)
     return catalog
+
+
+def write(path, *outcomes):
+    """The path, now a catalog that has them too."""
+    make_catalog(path, *outcomes).close()
+    return path
 
 
 def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512, loss="causal"):

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import torch
 from safetensors.torch import save, save_file
@@ -15,11 +16,12 @@ def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=Non
 
     Args:
         shards: Files to deal the tensors out to, in turn; from 2 on with an index.
-        config: Written as config.json where it is given.
+        config: Written as config.json where it is given; of a folder, its own.
         order: All names, in the order in which they are dealt out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if config is not None:
+        config = read_config(config) if isinstance(config, Path) else config
         (folder / "config.json").write_text(json.dumps(dict(config)))
     stem = "model" if form == "safetensors" else "pytorch_model"
     if shards == 1:
@@ -34,6 +36,27 @@ def make_checkpoint(folder, tensors, *, shards=1, form="safetensors", config=Non
     index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
     (folder / f"{stem}.{form}.index.json").write_text(json.dumps(index))
     return folder
+
+
+def read_config(folder):
+    return json.loads((folder / "config.json").read_text("utf-8"))
+
+
+def configure(folder, file="config.json", **changes):
+    """Change settings in a file of a folder."""
+    settings = json.loads((folder / file).read_text("utf-8"))
+    (folder / file).write_text(json.dumps(settings | changes))
+
+
+def files_of(folder):
+    """The content of each file of a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def save_models(folder, models):
+    """`folder/models/NAME` of each model's tensors, with the config of `folder/base`."""
+    for name, tensors in models.items():
+        make_checkpoint(folder / "models" / name, tensors, config=folder / "base")
 
 
 def write_weights(path, tensors):
@@ -169,25 +192,47 @@ def lora_files(base, *, seed=9):
     }
 
 
+def query_adapter(*, base="base", seed=0, rank=2, width=32, layers=2, **settings):
+    """The files of an adapter of the queries of `make_bert`, by name."""
+    config = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": ["query"],
+        "base_model_name_or_path": base,
+        **settings,
+    }
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer in range(layers):
+        module = f"base_model.model.encoder.layer.{layer}.attention.self.query"
+        tensors[f"{module}.lora_A.weight"] = torch.randn(rank, width, generator=generator)
+        tensors[f"{module}.lora_B.weight"] = torch.randn(width, rank, generator=generator)
+    return {
+        "adapter_config.json": json.dumps(config).encode(),
+        "adapter_model.safetensors": save(tensors),
+    }
+
+
 def make_family(folder, *, pairs=("a", "b"), runs=2):
     """`folder/base` and `folder/models/PAIR-RUN`: runs of a pair share most of their update.
 
     Returns the models' folder, with a labels.csv that names each pair as a dataset.
     """
     base = make_bert(folder / "base", seed=0)
-    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
     lines = ["model,dataset,author,run"]
     for seed, pair in enumerate(pairs, start=1):
         shared = finetune(base, seed=seed)
         for run in range(runs):
             tuned = finetune(shared, seed=100 * seed + run, scale=0.02)
-            make_checkpoint(folder / "models" / f"{pair}-{run}", tuned, config=config)
+            save_models(folder, {f"{pair}-{run}": tuned})
             lines.append(f"{pair}-{run},{pair},author{run},{pair}-{run}")
     labels = folder / "models" / "labels.csv"
     labels.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "models"
 
 
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 WORDS = ("good", "bad", "film", "plot", "play", "team", "rain", "wind", "the")
 
 
@@ -197,20 +242,13 @@ def save_tokenizer(folder):
     import transformers
     from tokenizers import models, pre_tokenizers, processors
 
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*special, *map(str, range(5, 64 - len(WORDS))), *WORDS]
+    pieces = [*SPECIAL.values(), *map(str, range(5, 64 - len(WORDS))), *WORDS]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     made = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=16,
+        tokenizer_object=made, model_max_length=16, **SPECIAL
     ).save_pretrained(folder)
 
 
@@ -224,6 +262,10 @@ def write_reviews(path, *, n=24):
         rows.append(f"{' '.join(words)} {label} {row % 30 + 5},{label}")
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def in_type(tensors, dtype):
+    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
 def in_order(tensors, order):

@@ -1,17 +1,11 @@
 """The stand-in Hub's data sets: described, downloaded, created, and committed to."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
 
 from hub_standin_wire import Wire
-
-if TYPE_CHECKING:
-    from hub_standin import Repo
 
 LFS_ENDINGS = (".parquet", ".bin", ".safetensors")
 
@@ -19,9 +13,7 @@ LFS_ENDINGS = (".parquet", ".bin", ".safetensors")
 class Datasets(Wire):
     """Answers about data sets; everything that writes needs a token."""
 
-    path_only: str
-
-    def do_POST(self) -> None:
+    def do_POST(self):
         self._begin()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not self._may_write():
@@ -40,7 +32,7 @@ class Datasets(Wire):
         else:
             self._send(404, {"X-Error-Code": "EntryNotFound"}, b"")
 
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         self._begin()
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         digest = self.path_only.rsplit("/", 1)[-1]
@@ -49,7 +41,7 @@ class Datasets(Wire):
             self.hub.uploads[digest] = content
         self._send(200 if is_whole else 400, {}, b"")
 
-    def answer_dataset(self) -> bool:
+    def answer_dataset(self):
         """Answer a GET or HEAD about a data set; False for any other."""
         path = self.path_only
         if match := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
@@ -64,7 +56,7 @@ class Datasets(Wire):
             return False
         return True
 
-    def _file(self, repo: Repo, revision: str, name: str) -> None:
+    def _file(self, repo, revision, name):
         if revision not in ("main", repo.sha) or name not in repo.files:
             self._send(404, {"X-Error-Code": "EntryNotFound"}, b"")
             return
@@ -75,24 +67,24 @@ class Datasets(Wire):
         else:
             self._content(content, {"X-Repo-Commit": repo.sha, "Content-Type": "text/plain"})
 
-    def _dataset(self, id: str) -> Repo | None:
+    def _dataset(self, id):
         repo = self.hub.datasets.get(id)
         if repo is None:
             self._send(404, {"X-Error-Code": "RepoNotFound"}, b"")
         return repo
 
-    def _may_write(self) -> bool:
+    def _may_write(self):
         if self.headers.get("Authorization"):
             return True
         self._send(401, {"X-Error-Message": "Invalid username or password."}, b"")
         return False
 
-    def _create(self, wanted: dict[str, Any]) -> None:
+    def _create(self, wanted):
         id = f"{wanted['organization']}/{wanted['name']}"
         self.hub.add_dataset(id)
         self._json({"url": f"{self.hub.endpoint}/datasets/{id}", "id": id, "name": id})
 
-    def _preupload(self, id: str, wanted: dict[str, Any]) -> None:
+    def _preupload(self, id, wanted):
         if self._dataset(id) is not None:
             files = [
                 {
@@ -104,7 +96,7 @@ class Datasets(Wire):
             ]
             self._json({"files": files, "commitOid": ""})
 
-    def _batch(self, wanted: dict[str, Any]) -> None:
+    def _batch(self, wanted):
         objects = []
         for wanted_object in wanted["objects"]:
             digest = wanted_object["oid"]
@@ -113,7 +105,7 @@ class Datasets(Wire):
             objects.append({**wanted_object, **({} if known else {"actions": {"upload": upload}})})
         self._json({"transfer": "basic", "objects": objects})
 
-    def _commit(self, id: str, lines: list[dict[str, Any]]) -> None:
+    def _commit(self, id, lines):
         repo = self._dataset(id)
         if repo is None:
             return

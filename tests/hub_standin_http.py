@@ -1,7 +1,5 @@
 """How the stand-in Hub and its storage answer one request, faults included."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -9,13 +7,9 @@ import socket
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from hub_standin_datasets import Datasets
-
-if TYPE_CHECKING:
-    from hub_standin import Fault, Request
 
 NAMES = """author cardData config createdAt disabled downloads downloadsAllTime gated gguf
 lastModified library_name likes mask_token model-index pipeline_tag private safetensors sha
@@ -39,7 +33,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(Datasets):
-    where: str
     protocol_version = "HTTP/1.1"
 
     def setup(self):
@@ -61,12 +54,10 @@ class _Handler(Datasets):
         self.path_only = unquote(split.path)
         self.query = parse_qs(split.query)
         headers = {k.lower(): v for k, v in self.headers.items()}
-        self.request_log: Request = self.hub.record(
+        self.request_log = self.hub.record(
             self.where, self.command, self.path_only, split.query, headers
         )
-        self.fault: Fault | None = self.hub.fault_for(
-            self.where, self.command, self.path_only, split.query
-        )
+        self.fault = self.hub.fault_for(self.where, self.command, self.path_only, split.query)
 
     def _answer(self):
         self._begin()

@@ -1,15 +1,9 @@
 """How the stand-in's bytes go over the wire, and every way in which they go wrong there."""
 
-from __future__ import annotations
-
 import gzip
 import socket
 import struct
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from hub_standin import Fault, Request, StandInHub
 
 KNOWN_TO_BE_SLOW_S = 30.0
 MOST_BYTES = 1 << 30
@@ -19,13 +13,7 @@ MOST_BYTES = 1 << 30
 class Wire(BaseHTTPRequestHandler):
     """One connection; answers are sent as the request's fault wants it."""
 
-    hub: StandInHub
-    fault: Fault | None
-    request_log: Request
-
-    WITHOUT_ANSWER: ClassVar[frozenset[str]] = frozenset(
-        {"stall", "lost", "garbage", "continue", "drip-headers", "endless-headers"}
-    )
+    WITHOUT_ANSWER = ("stall", "lost", "garbage", "continue", "drip-headers", "endless-headers")
 
     def _do_not_answer(self, kind):
         """Everything but an answer."""
@@ -54,12 +42,10 @@ class Wire(BaseHTTPRequestHandler):
         self.request_log.status = status
         kind = self.fault.kind if self.fault else ""
         if kind == "mangle":
-            assert self.fault is not None
             body = self.fault.body
         if kind == "gzip":
             headers, body = headers | {"Content-Encoding": "gzip"}, gzip.compress(body)
         if kind == "bomb":
-            assert self.fault is not None
             headers, body = headers | {"Content-Encoding": "gzip"}, self.fault.body
         if kind == "encoded":
             headers = headers | {"Content-Encoding": "gzip"}

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-from catalogs import make_indexed, unit
+from catalogs import make_indexed, unit, write
 
 import deltadex as dx
 from deltadex.records import Recipe
-from deltadex.store import Catalog
 
 BASE = "example/base"
 RECIPE = Recipe(
@@ -27,15 +26,19 @@ def indexed(id, vector, *, base=BASE, recipe=RECIPE, **known):
 
 def fill(path, models, **known):
     """A catalog of models by id, with their vectors; in that order."""
-    with Catalog.open(path) as catalog:
-        for id, vector in models.items():
-            catalog.record(indexed(id, vector, **known))
-    return path
+    return write(path, *(indexed(id, vector, **known) for id, vector in models.items()))
 
 
 def family(n, *, first=0):
     """Ids and vectors of some models."""
     return {f"author-{seed % 3}/model-{seed}": vector_of(seed) for seed in range(first, first + n)}
+
+
+def place_at(document, path, value):
+    """Put a value where these keys lead, one after the other."""
+    for key in path[:-1]:
+        document = document[key]
+    document[path[-1]] = value
 
 
 def publish(path, folder, **options):

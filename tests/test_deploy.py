@@ -13,17 +13,15 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from catalogs import refused, write
 from click.testing import CliRunner
 
 import deltadex
 from deltadex.cli import main
-from deltadex.records import ModelRecord, Refused
-from deltadex.store import Catalog
 
 ROOT = Path(deltadex.__file__).parent
 DEPLOY = ROOT / "deploy"
 TOOLS = Path(sys.executable).parent
-DOCS = ROOT / "docs" / "service.md"
 
 pytestmark = pytest.mark.skipif(not DEPLOY.exists(), reason="not run from a checkout")
 
@@ -48,19 +46,13 @@ def _compose(name):
 
 
 def _commands():
-    """Every command line of deltadex in these files and in what documents them, by place."""
+    """Every command line of deltadex in these files, by place."""
     entry = _dockerfile("ENTRYPOINT")
     yield "Dockerfile", entry
     for name in ("compose.yaml", "compose.writable.yaml"):
         yield name, entry + _compose(name)["services"]["deltadex"]["command"]
     for name in ("deltadex.service", "deltadex-writable.conf"):
         yield name, shlex.split(_Unit(name)["Service"]["ExecStart"])
-    for line in "".join(re.findall(r"```\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)).split(
-        "\n"
-    ):
-        found = re.search(r"(?:^|[\s/])deltadex (?:deltadex )?([a-z-]+ .*)", line.split(" #")[0])
-        if found and found[1].split()[0] in main.commands:
-            yield DOCS.name, ["deltadex", *shlex.split(found[1])]
 
 
 @pytest.mark.parametrize(
@@ -152,15 +144,18 @@ def port():
         return str(free.getsockname()[1])
 
 
+def _entry_on(port):
+    """The entry point, on a port of this machine alone."""
+    words = _dockerfile("ENTRYPOINT")
+    return [word.replace("0.0.0.0", "127.0.0.1").replace("8321", port) for word in words]
+
+
 def test_the_container_is_healthy_while_it_serves(tmp_path, port):
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        model = ModelRecord(id="m", base="base")
-        catalog.record(Refused(model=model, code="truncated", reason="", bytes_read=0, seconds=0.0))
+    write(tmp_path / "c.duckdb", refused("m"))
     check = _dockerfile("HEALTHCHECK")
     assert check == _compose("compose.yaml")["services"]["deltadex"]["healthcheck"]["test"][1:]
     check = [sys.executable, *(word.replace("8321", port) for word in check[1:])]
-    entry = [word.replace("0.0.0.0", "127.0.0.1").replace("8321", port)
-             for word in _dockerfile("ENTRYPOINT")]  # fmt: skip
+    entry = _entry_on(port)
 
     with subprocess.Popen(
         [sys.executable, "-m", *entry, "--db", tmp_path / "c.duckdb"], stdout=subprocess.PIPE
@@ -256,13 +251,10 @@ def test_the_image_is_built_and_serves_read_only_as_its_user(port):
                 text=True,
             )
             assert made.returncode == 0, made.stderr[-2000:]
-        with Catalog.open(data / "family.duckdb") as catalog:
-            model = ModelRecord(id="m", base="base")
-            catalog.record(Refused(model=model, code="truncated", reason="", seconds=0.0))
+        write(data / "family.duckdb", refused("m"))
         for owned in (data, scratch, *data.rglob("*")):
             os.chown(owned, USER, USER)
-        entry = [word.replace("0.0.0.0", "127.0.0.1").replace("8321", port)
-                 for word in _dockerfile("ENTRYPOINT")]  # fmt: skip
+        entry = _entry_on(port)
         allowed = [*_compose("compose.yaml")["services"]["deltadex"]["command"][:-1], "localhost"]
         check = [word.replace("8321", port) for word in _dockerfile("HEALTHCHECK")]
         settings = _image_variables(place / "venv", data, scratch)

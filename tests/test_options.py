@@ -9,15 +9,19 @@ from typing import Literal
 import click
 import pytest
 from click.testing import CliRunner
+from running import every_command
 
 import deltadex
 from deltadex.cli import main
 from deltadex.errors import RequestError
-from deltadex.options import PROVISIONAL, Question, argument, option, question, record
+from deltadex.options import PROVISIONAL, Question, argument, option, options_of, question, record
 from deltadex.questions.cluster import Cluster
 from deltadex.questions.face.database import Database
+from deltadex.questions.find_similar import FindSimilar
 from deltadex.questions.terminal.command_line import command_with
 from deltadex.questions.terminal.commands import GROUPS
+from deltadex.service.api.schemas import fields_of
+from deltadex.store import Filters
 
 STABILITY = Path(deltadex.__file__).parent / "docs" / "stability.md"
 
@@ -94,6 +98,17 @@ def test_a_command_has_the_same_options():
     assert "1<=x<=3" in greet("--help").stdout
 
 
+@pytest.mark.parametrize("name", options_of(Filters))
+def test_a_filter_is_declared_once_for_the_command_the_call_and_the_request(name):
+    said = options_of(Filters)[name][1].help
+    (shown,) = (one for one in main.commands["find-similar"].params if one.name == name)
+    annotation, _ = fields_of(FindSimilar)[name]
+
+    assert shown.help == said == annotation.__metadata__[0].description
+    assert name in inspect.signature(Database.find_similar).parameters
+    assert said in " ".join(Database.find_similar.__doc__.split())
+
+
 @pytest.mark.parametrize("times", [0, 4])
 def test_limits_hold_in_a_command_and_a_call(times):
     assert greet("ann", "-n", str(times)).exit_code == 2
@@ -120,7 +135,7 @@ def test_every_command_is_in_one_group_and_help_shows_the_groups_in_order():
 def test_what_is_provisional_is_said_where_it_is_used_and_in_one_list():
     provisional = {
         " ".join(path)
-        for path, command in _commands(main)
+        for path, command in every_command()
         if PROVISIONAL in " ".join((command.help or "").split())
     }
     listed = re.search(
@@ -130,11 +145,3 @@ def test_what_is_provisional_is_said_where_it_is_used_and_in_one_list():
     assert provisional == set(re.findall(r"`([^`]+)`", listed[1]))
     assert PROVISIONAL in Database.trace.__doc__
     assert PROVISIONAL not in Database.find_similar.__doc__
-
-
-def _commands(group, path=()):
-    for name, own in group.commands.items():
-        if isinstance(own, click.Group):
-            yield from _commands(own, (*path, name))
-        else:
-            yield (*path, name), own

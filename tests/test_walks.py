@@ -2,13 +2,12 @@
 what the package stores and answers."""
 
 import importlib
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, save_models
 
 import deltadex as dx
 
@@ -29,12 +28,11 @@ def family(tmp_path_factory):
     """Twelve fine-tunes in four pairs; wide enough that no number of a sketch is an exact 0."""
     folder = tmp_path_factory.mktemp("walked")
     base = make_bert(folder / "base", seed=0, width=128)
-    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
     for pair in range(4):
         shared = finetune(base, seed=pair)
         for run in range(3):
             tuned = finetune(shared, seed=100 * pair + run + 9, scale=0.04)
-            make_checkpoint(folder / "models" / f"{pair}-{run}", tuned, config=config)
+            save_models(folder, {f"{pair}-{run}": tuned})
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models", footprints=False)
         yield folder, db

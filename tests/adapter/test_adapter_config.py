@@ -6,6 +6,7 @@ import math
 import peft
 import pytest
 import torch
+from factories import configure
 from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
@@ -203,8 +204,7 @@ def test_a_rank_that_is_not_the_tensors_is_noted_module_by_module(tmp_path, conf
     make_adapter("bert", config, tmp_path)
     assert read_folder(tmp_path).notes == ()
 
-    path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    configure(tmp_path, "adapter_config.json", **change)
     notes = read_folder(tmp_path).notes
     assert notes == (f"adapter_config.json says r = {said} modules differ)",)
 

@@ -3,34 +3,11 @@
 import peft
 import pytest
 import torch
-import transformers
 from peft_adapters import indexed_norms
+from tiny_networks import tiny_model
 
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.family import find_member
-
-SIZES = {
-    "vocab_size": 32,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "num_experts_per_tok": 2,
-}
-
-
-def make(kind):
-    torch.manual_seed(0)
-    if kind == "gpt_oss":
-        config = transformers.GptOssConfig(**SIZES, intermediate_size=12, num_local_experts=4)
-        model = transformers.GptOssForCausalLM(config)
-    else:
-        config = transformers.Qwen3MoeConfig(
-            **SIZES, intermediate_size=24, moe_intermediate_size=12, num_experts=4
-        )
-        model = transformers.Qwen3MoeForCausalLM(config)
-    return model
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -40,8 +17,9 @@ def make(kind):
     [(["gate_up_proj", "down_proj"], {r".*\.gate_up_proj": 4}), (["down_proj"], {})],
 )
 def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, targets, patterns):
-    model = make(kind)
+    model = tiny_model(kind, "ForCausalLM")
     model.save_pretrained(tmp_path / "base")
+    before = {name: p.clone() for name, p in model.named_parameters()}
     settings = peft.LoraConfig(
         r=2,
         lora_alpha=4,
@@ -55,14 +33,13 @@ def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, t
         if "lora_B" in name:
             parameter.data = 0.02 * torch.randn_like(parameter)
     tuned.save_pretrained(tmp_path / "models" / "adapter")
-    before = {name: p.clone() for name, p in make(kind).named_parameters()}
     merged = tuned.merge_and_unload()
     merged.save_pretrained(tmp_path / "models" / "merged")
 
     member = find_member(str(tmp_path / "models" / "adapter"), "")
     adapter = read_adapter(member.checkpoint(), member.config)
     experts = [module for module in adapter.modules if "experts" in module]
-    assert len(experts) == 2 * len(targets)
+    assert len(experts) == 3 * len(targets)
     for module in experts:
         delta = adapter.delta(module, None)
         expected = merged.get_parameter(module) - before[module]
@@ -71,4 +48,4 @@ def test_lora_on_stacked_experts_is_indexed_as_its_merged_copy(tmp_path, kind, t
 
     of_adapter, of_merged = indexed_norms(tmp_path, "adapter", "merged")
     assert of_adapter == pytest.approx(of_merged, rel=1e-4)
-    assert len(of_adapter) == 2 * (1 + (1 if len(targets) == 1 else 3))
+    assert len(of_adapter) == 3 * (1 + (1 if len(targets) == 1 else 3))

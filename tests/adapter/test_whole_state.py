@@ -1,6 +1,5 @@
 """The whole state dict of a PEFT model is read as PEFT merges it."""
 
-import json
 from contextlib import closing
 
 import peft
@@ -26,14 +25,13 @@ def test_a_whole_state_dict_beside_its_settings_is_what_peft_merges(tmp_path, ca
     kind, settings = WHOLE_STATES[case]
     base = make_model(kind)
     base.save_pretrained(tmp_path / "base")
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
     tuned = peft.get_peft_model(base, settings)
     torch.manual_seed(1)
     for name, parameter in tuned.named_parameters():
         if parameter.requires_grad or "intermediate" in name:  # one that no adapter wraps
             parameter.data += 0.05 * torch.randn_like(parameter)
     state = {name: t.clone() for name, t in tuned.state_dict().items()}
-    folder = make_checkpoint(tmp_path / "models" / "state", state, config=config)
+    folder = make_checkpoint(tmp_path / "models" / "state", state, config=tmp_path / "base")
     tuned.peft_config["default"].save_pretrained(folder)
     merged = tuned.merge_and_unload()
     merged.save_pretrained(tmp_path / "models" / "merged")

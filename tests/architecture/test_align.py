@@ -12,14 +12,6 @@ from deltadex.indexer.architecture import (
 )
 
 
-def shapes_of(variant, prefix=""):
-    return {prefix + name: shape for name, shape in saved(variant).shapes.items()}
-
-
-def placed(shapes):
-    return place(shapes, saved("llama").config)
-
-
 def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
     base = place(saved("bloom").shapes, saved("bloom").config)
     child = place(saved("bloom").shapes, None)
@@ -46,7 +38,7 @@ def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
 def test_an_adapter_on_some_modules_fits_and_one_of_a_deeper_or_wider_model_is_refused_by_its_own(
     module, shape, said
 ):
-    base = placed(shapes_of("llama"))
+    base = place(saved("llama").shapes, saved("llama").config)
     fits = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
 
     require_within_base(place_modules(fits, None), base)

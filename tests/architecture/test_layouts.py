@@ -124,7 +124,7 @@ def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not
         change = output(column, 2.0) - 2 * output(column, 1.0) + output(column, 0.0)
         return bool(change.abs().max() > 1e-9)
 
-    columns = torch.arange(96)
+    columns = torch.arange(128)
     placed = place(saved("gpt_oss").shapes, None)
     rows = {
         p.slot.role: p.cut_rows(columns).tolist()
@@ -132,8 +132,8 @@ def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not
         if p.tensor == "layers.1.mlp.experts.gate_up_proj" and p.index == 0
     }
     assert rows == {
-        "gate": [c for c in range(96) if bends(c)],
-        "up": [c for c in range(96) if not bends(c)],
+        "gate": [c for c in range(128) if bends(c)],
+        "up": [c for c in range(128) if not bends(c)],
     }
 
 

@@ -1,6 +1,7 @@
 """What placing refuses, what it reports, and what it passes over."""
 
 import pytest
+from tiny_models import slots
 
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place
@@ -21,10 +22,6 @@ def bert(prefix="", layers=2):
         for n in range(layers)
         for name, shape in BERT_LAYER.items()
     }
-
-
-def slots(placed):
-    return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
 
 
 @pytest.mark.parametrize(

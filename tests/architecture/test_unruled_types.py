@@ -1,11 +1,10 @@
 """Types whose matrices no rule names: full fine-tunes and LoRA, against torch and PEFT."""
 
-import json
-
 import peft
 import pytest
 import torch
 import transformers
+from factories import configure
 from safetensors.torch import load_file
 
 import deltadex as dx
@@ -66,9 +65,7 @@ def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, dora, tmp_path)
     for name, parameter in lora.named_parameters():
         parameter.data *= 0.02 if "lora_B" in name else 1
     lora.save_pretrained(tmp_path / "models" / "lora")
-    config = tmp_path / "models" / "lora" / "adapter_config.json"
-    stated = json.loads(config.read_text()) | {"base_model_name_or_path": "base"}
-    config.write_text(json.dumps(stated))
+    configure(tmp_path / "models" / "lora", "adapter_config.json", base_model_name_or_path="base")
     lora.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
 
     with dx.open(tmp_path / "c.duckdb") as db:

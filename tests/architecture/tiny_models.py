@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors.torch import load_file
+from tiny_networks import CONFIGS as NETWORKS
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -24,86 +25,25 @@ LAYERS = {
 }
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SIZE = {"vocab_size": 64, **LAYERS, "max_position_embeddings": 64, **TOKENS}
-GROUPED = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
-MOE = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
-TWO_EXPERTS = {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1}
-DEBERTA = {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"}
-GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-ROTARY_GPT2 = {**GPT2, "rotary_dim": 4}
-FALCON = {**SIZE, "bos_token_id": 1, "alibi": False}
-T5 = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_decoder_layers": 2,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-}
-BART = {
-    "vocab_size": 64,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 64,
-    **TOKENS,
-    "decoder_start_token_id": 1,
-}
-TEXT_TOWER = {**SIZE, "projection_dim": 32}
 VISION_TOWER = {**LAYERS, "image_size": 16, "patch_size": 8}
-TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
+TOWERS = {"text_config": {**SIZE, "projection_dim": 32}, "vision_config": VISION_TOWER}
+DEBERTA = {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"}
+FALCON = NETWORKS["falcon"]
+SHARED = """
+    bert roberta mpnet gpt_neox llama qwen3 gemma2 phi phi3 starcoder2 bart
+    mixtral gpt_oss gptj codegen distilbert albert modernbert gpt2 gpt_neo opt bloom falcon mpt
+    qwen3_moe t5 deepseek_v3 qwen2_moe gpt_bigcode
+"""
 
 CONFIGS = {
-    **dict.fromkeys(("bert", "roberta", "mpnet", "gpt_neox"), SIZE),
-    **dict.fromkeys(("llama", "qwen3", "gemma2", "phi", "phi3", "starcoder2"), GROUPED),
-    "bart": BART,
+    **{name: NETWORKS[name] for name in SHARED.split()},
     **dict.fromkeys(("vit", "deit", "dinov2"), VISION_TOWER),
-    **dict.fromkeys(("deberta", "deberta-v2"), DEBERTA),
     **dict.fromkeys(("clip", "siglip"), TOWERS),
-    **dict.fromkeys(("mixtral", "gpt_oss"), TWO_EXPERTS),
-    **dict.fromkeys(("gptj", "codegen"), ROTARY_GPT2),
     "bert:decoder": {**SIZE, "is_decoder": True, "add_cross_attention": True},
-    "distilbert": {
-        "vocab_size": 64,
-        "dim": 32,
-        "n_layers": 2,
-        "n_heads": 4,
-        "hidden_dim": 48,
-        "max_position_embeddings": 64,
-    },
-    "albert": {**SIZE, "embedding_size": 16},
-    "modernbert": {**SIZE, "cls_token_id": 1, "sep_token_id": 2},
-    "gpt2": GPT2,
-    "gpt_neo": {
-        "vocab_size": 64,
-        "hidden_size": 32,
-        "num_layers": 2,
-        "attention_types": [[["global", "local"], 1]],
-        "num_heads": 4,
-        "intermediate_size": 48,
-        "max_position_embeddings": 64,
-    },
-    "opt": {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32},
-    "bloom": {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4},
-    "falcon": {**FALCON, "multi_query": True},
+    **dict.fromkeys(("deberta", "deberta-v2"), DEBERTA),
     "falcon:new": {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
     "falcon:mha": {**FALCON, "multi_query": False},
-    "mpt": {
-        "vocab_size": 64,
-        "d_model": 32,
-        "n_layers": 2,
-        "n_heads": 4,
-        "expansion_ratio": 4,
-        "max_seq_len": 64,
-    },
-    "qwen3_moe": MOE,
-    "t5": T5,
-    "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
+    "mt5": NETWORKS["t5, gated"],
     "wav2vec2": {
         **SIZE,
         "conv_dim": [16, 16],
@@ -113,26 +53,8 @@ CONFIGS = {
         "num_conv_pos_embeddings": 4,
         "num_conv_pos_embedding_groups": 2,
     },
-    "deepseek_v3": {
-        **SIZE,
-        "num_key_value_heads": 4,
-        "q_lora_rank": 12,
-        "kv_lora_rank": 8,
-        "qk_nope_head_dim": 8,
-        "qk_rope_head_dim": 4,
-        "v_head_dim": 8,
-        "n_routed_experts": 4,
-        "n_shared_experts": 1,
-        "num_experts_per_tok": 2,
-        "n_group": 2,
-        "topk_group": 1,
-        "moe_intermediate_size": 16,
-        "first_k_dense_replace": 1,
-    },
     "mamba": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-    "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 16},
-    "gpt_bigcode": {**GPT2, "multi_query": True},
-    "gpt_bigcode:mha": {**GPT2, "multi_query": False},
+    "gpt_bigcode:mha": {**NETWORKS["gpt_bigcode"], "multi_query": False},
 }
 """Keyed by model type; `type:form` where one type has several layouts."""
 
@@ -151,6 +73,13 @@ def prefixes(placed):
     """What stands before the layers' own names in the names of the placed tensors."""
     names = ((p.tensor.removesuffix(".weight"), p.module) for p in placed.placements)
     return {tensor.removesuffix(module) for tensor, module in names}
+
+
+def slots(placed, more=False):
+    return [
+        (p.slot, p.part, p.shape, p.rows, p.transposed, *((p.module, p.index) if more else ()))
+        for p in placed.placements
+    ]
 
 
 @cache

@@ -1,11 +1,10 @@
 """Eight bits with scales, and a base in MXFP4, are read as the numbers that they stand for."""
 
-import json
 import math
 
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, make_checkpoint, read_config
 from safetensors.torch import save_file
 
 import deltadex as dx
@@ -180,13 +179,12 @@ DECLARED = {
 
 def test_models_in_eight_bits_are_indexed_beside_their_originals(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, width=64)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
     models = tmp_path / "models"
     for seed, (scheme, declared) in enumerate(DECLARED.items()):
         tuned = finetune(base, seed=seed, scale=0.2)
-        make_checkpoint(models / f"{scheme}-original", tuned, config=config)
+        make_checkpoint(models / f"{scheme}-original", tuned, config=tmp_path / "base")
         for name, tensors in ((scheme, tuned), (f"{scheme}-copy", base)):
-            quantised = config | {"quantization_config": declared}
+            quantised = read_config(tmp_path / "base") | {"quantization_config": declared}
             make_checkpoint(models / name, in_eight_bits(tensors, scheme), config=quantised)
 
     with dx.open(tmp_path / "c.duckdb") as db:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from factories import save_models
 from gguf_files import MODELS, Q8, convert, make_model
-from safetensors.torch import save_file
 
 import deltadex as dx
 from deltadex.errors import ModelError
@@ -67,11 +67,8 @@ def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
         torch.manual_seed(10 + seed)
         tuned = {n: t + 0.2 * t.std() * torch.randn_like(t) for n, t in base.items() if t.dim() > 1}
         tuned = {n: t.clone() for n, t in (base | tuned).items()}
-        for folder in (f"m{seed}", f"q{seed}"):
-            (models / folder).mkdir(parents=True)
-        save_file(tuned, models / f"m{seed}" / "model.safetensors")
-        config = (tmp_path / "base" / "config.json").read_text()
-        (models / f"m{seed}" / "config.json").write_text(config)
+        save_models(tmp_path, {f"m{seed}": tuned})
+        (models / f"q{seed}").mkdir()
         convert(name, tuned, models / f"q{seed}" / "tuned.Q8_0.gguf")
     (models / "copy").mkdir()
     convert(name, base, models / "copy" / "base-Q8_0.gguf")

@@ -2,14 +2,13 @@
 
 import httpx2
 import pytest
-from catalogs import PLAIN, make_catalog, make_indexed
-from click.testing import CliRunner
+from catalogs import PLAIN, make_indexed, write
 from factories import make_family
+from running import run
 
-from deltadex.cli import main
 from deltadex.indexer.hub.session import refusal
 
-COMMANDS = [("find-similar", "m"), ("rm", "m"), ("map", "-o", "OUT"), ("components", "m")]
+COMMANDS = [("find-similar", "m"), ("rm", "m"), ("map", "-o", "{f}/out.html"), ("components", "m")]
 
 
 @pytest.fixture
@@ -19,18 +18,12 @@ def db(tmp_path):
         for base in ("google-bert/bert-base-uncased", "gpt2")
         for id in ("m", "n")
     ]
-    make_catalog(tmp_path / "c.duckdb", *models).close()
-    return tmp_path / "c.duckdb"
-
-
-def run(db, *arguments):
-    places = [str(db.parent / "out.html") if a == "OUT" else a for a in arguments]
-    return CliRunner().invoke(main, [*places, "--db", str(db)])
+    return write(tmp_path / "c.duckdb", *models)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
 def test_an_unknown_base_is_a_usage_error_that_lists_the_families(db, command):
-    result = run(db, *command, "--base", "nobody/nothing")
+    result = run(db, *(word.format(f=db.parent) for word in command), "--base", "nobody/nothing")
 
     assert result.exit_code == 2, result.output
     assert "no family of 'nobody/nothing'; there are: google-bert/bert-base-" in result.stderr
@@ -52,7 +45,7 @@ def test_a_family_is_asked_for_only_after_the_model_was_found(db, tmp_path, monk
     (tmp_path / "folder").mkdir()
 
     absent = run(db, command, "someone/nothing")
-    empty = run(db, command, str(tmp_path / "folder"))
+    empty = run(db, command, tmp_path / "folder")
 
     assert (absent.exit_code, empty.exit_code) == (2, 2)
     assert "someone/nothing: private-or-missing: " in absent.stderr
@@ -64,7 +57,7 @@ def test_a_family_is_asked_for_only_after_the_model_was_found(db, tmp_path, monk
 def test_a_model_that_names_no_base_is_asked_for_its_family(db, tmp_path):
     models = make_family(tmp_path)
 
-    result = run(db, "find-similar", str(models / "a-0"))
+    result = run(db, "find-similar", models / "a-0")
 
     assert result.exit_code == 2
     assert "which family? Add --base, one of: google-bert/" in result.stderr
@@ -77,7 +70,7 @@ def test_an_adapter_of_neither_family_is_told_which_base_it_names(db, tmp_path, 
     (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/net"}')
     (adapter / "adapter_model.safetensors").write_bytes(b"weights")
 
-    result = run(db, command, str(adapter))
+    result = run(db, command, adapter)
 
     assert result.exit_code == 2
     assert (

@@ -5,9 +5,8 @@ import shutil
 from xml.etree import ElementTree
 
 import pytest
-import torch
-import transformers
 from running import document, run
+from tiny_networks import tiny_model
 
 import deltadex as dx
 
@@ -18,12 +17,7 @@ def studied(family, tmp_path_factory):
     folder = tmp_path_factory.mktemp("studied")
     for name in ("c.duckdb", "texts.txt"):
         shutil.copy(family / name, folder)
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0,
-        eos_token_id=0,
-    )  # fmt: skip
-    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "gpt")
+    tiny_model("gpt2", "ForCausalLM").save_pretrained(folder / "gpt")
     with dx.open(folder / "c.duckdb") as db:
         for model, tokens in (("a-0", 128), ("b-0", 128), ("a-0", 6), ("b-1", 6)):
             db.studies.cka(model, texts=folder / "texts.txt", max_tokens=tokens)
@@ -58,7 +52,7 @@ def test_the_logit_lens_of_a_folder_prints_layers_and_draws(studied, tmp_path):
     report = document(studied, *asked, "--against", gpt, "-o", tmp_path / "l.svg")
     shown = run(studied, *asked, "-o", tmp_path / "l.html")
 
-    assert [layer["layer"] for layer in report["layers"]] == [0, 1, 2]
+    assert [layer["layer"] for layer in report["layers"]] == [0, 1, 2, 3]
     assert report["against"]["bits_per_token"]["value"] == 0
     assert report["bits_per_token"] == report["layers"][-1]["bits_per_token"] > 0
     assert "half of the tokens are decided by layer" in shown.stdout

@@ -2,10 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from catalogs import make_catalog, make_indexed
-from click.testing import CliRunner
+from catalogs import make_indexed, write
+from running import run
 
-from deltadex.cli import main
 from deltadex.records import Recipe
 
 RECIPES = (Recipe(name="sketch", rank=2, dim=32),)
@@ -27,16 +26,11 @@ def db(tmp_path_factory):
         make_indexed(id, rng.normal(size=32), dataset="d", author=id, base="other", recipes=RECIPES)
         for id in ("o0", "o1")
     ]
-    make_catalog(path, *models, *others).close()
-    return path
-
-
-def run(db, *arguments):
-    return CliRunner().invoke(main, ["cluster", *arguments, "--db", str(db)])
+    return write(path, *models, *others)
 
 
 def test_cluster_prints_the_contract(db):
-    result = run(db, "--base", "base", "--json", "--unknown", "0")
+    result = run(db, "cluster", "--base", "base", "--json", "--unknown", "0")
     report = json.loads(result.stdout)
 
     assert result.exit_code == 0
@@ -52,7 +46,7 @@ def test_cluster_prints_the_contract(db):
 
 
 def test_people_see_names_and_what_suggestions_are_known_from(db):
-    enough, few = run(db, "--base", "base").output, run(db, "--base", "other").output
+    enough, few = (run(db, "cluster", "--base", base).output for base in ("base", "other"))
 
     assert "[red]m" in enough
     assert "models with a suggested dataset: " in enough

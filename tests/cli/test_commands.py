@@ -76,26 +76,11 @@ def test_an_empty_catalog_says_what_fills_it(tmp_path):
         assert (result.exit_code, "deltadex index" in result.output) == (2, True)
 
 
-def test_help_loads_nothing_heavy():
-    code = (
-        "import sys; from deltadex.cli import main\n"
-        "try: main(['index', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'faiss', 'duckdb', 'transformers', 'numpy', 'sklearn'}\n"
-        "heavy = (heavy | {'huggingface_hub'}) & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert done.returncode == 0, done.stderr
-
-
 NEVER = {
     *("torch", "transformers", "scipy", "sklearn", "matplotlib", "huggingface_hub"),
     *("safetensors", "pyarrow.compute"),
 }
-"""What no question about stored models imports."""
+"""What neither help nor a question about stored models imports."""
 
 NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
 
@@ -103,6 +88,7 @@ NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
     [
+        (("index", "--help"), NUMBERS | {"duckdb"}),
         (("ls",), NUMBERS),
         (("sql", "FROM coverage"), NEVER),
         (("find-similar", "a-0"), NEVER),
@@ -111,7 +97,7 @@ NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_stored_query_imports_what_it_needs(family, arguments, unwanted):
+def test_help_and_a_stored_query_import_what_they_need(family, arguments, unwanted):
     code = (
         "import sys; from deltadex.cli import main\n"
         "try: main(sys.argv[1:])\n"

@@ -1,7 +1,6 @@
 """Devices that are not here, and what is no catalog in a catalog's place."""
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -29,21 +28,10 @@ def test_a_device_that_is_not_here_is_a_usage_error(family, command):
     assert "defect" not in done.output
 
 
-def a_socket(path):
-    here = Path.cwd()
-    os.chdir(path.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(here)
-
-
 PLACES = {
     "loop": (lambda p: p.symlink_to(p.name), "a symbolic link"),
     "dangling": (lambda p: p.symlink_to("nowhere"), "a symbolic link"),
     "pipe": (os.mkfifo, "a pipe, socket or device, not a file"),
-    "socket": (a_socket, "a pipe, socket or device, not a file"),
     "folder": (Path.mkdir, "is a directory"),
     "nothing": (lambda p: None, "no catalog there yet"),
 }

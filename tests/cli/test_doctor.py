@@ -1,25 +1,12 @@
-import json
-
 import duckdb
 import pytest
-from click.testing import CliRunner
-
-from deltadex.cli import main
-from deltadex.records import ModelRecord, Refused
-from deltadex.store import Catalog
+from catalogs import refused, write
+from running import document, run
 
 
 @pytest.fixture
 def db(tmp_path):
-    path = tmp_path / "c.duckdb"
-    model = ModelRecord(id="m", base="[red]base\x1b[2J")
-    with Catalog.open(path) as catalog:
-        catalog.record(Refused(model=model, code="truncated", reason="short"))
-    return path
-
-
-def run(db, *arguments):
-    return CliRunner().invoke(main, ["doctor", "--db", str(db), *arguments])
+    return write(tmp_path / "c.duckdb", refused("m", base="[red]base\x1b[2J"))
 
 
 def leave_a_file(db):
@@ -29,7 +16,7 @@ def leave_a_file(db):
 
 
 def test_a_well_catalog_has_exit_code_0_and_a_line_a_check(db):
-    result = run(db)
+    result = run(db, "doctor")
 
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -41,24 +28,24 @@ def test_a_well_catalog_has_exit_code_0_and_a_line_a_check(db):
 def test_what_is_derived_is_mended_and_the_exit_code_is_0(db):
     leave_a_file(db)
 
-    looked, mended = run(db, "--check"), run(db)
+    looked, mended = run(db, "doctor", "--check"), run(db, "doctor")
     leave_a_file(db)
-    document = json.loads(run(db, "--json").stdout)
+    report = document(db, "doctor")
 
     assert (looked.exit_code, mended.exit_code) == (1, 0)
     assert "1 to be repaired by hand" in looked.stdout
     assert "repaired  leftovers" in mended.stdout
     assert "1 repaired, no problems" in mended.stdout
-    assert (document["db"], document["repaired"], document["problems"]) == (str(db), 1, 0)
-    assert all(set(c) == {"check", "state", "detail", "advice"} for c in document["checks"])
-    assert [c["check"] for c in document["checks"] if c["state"] == "repaired"] == ["leftovers"]
+    assert (report["db"], report["repaired"], report["problems"]) == (str(db), 1, 0)
+    assert all(set(c) == {"check", "state", "detail", "advice"} for c in report["checks"])
+    assert [c["check"] for c in report["checks"] if c["state"] == "repaired"] == ["leftovers"]
 
 
 def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
     with duckdb.connect(str(db)) as connection:
         connection.execute("UPDATE models SET status = 'indexed'")
 
-    first, second = run(db), run(db)
+    first, second = run(db, "doctor"), run(db, "doctor")
 
     assert (first.exit_code, second.exit_code) == (1, 1)
     assert "1 model with rows out of range" in first.stdout
@@ -66,8 +53,8 @@ def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
 
 
 def test_a_quick_examination_reads_no_rows_and_says_so(db):
-    checked = json.loads(run(db, "--check", "--json").stdout)["checks"]
-    quick = json.loads(run(db, "--quick", "--json").stdout)["checks"]
+    checked = document(db, "doctor", "--check")["checks"]
+    quick = document(db, "doctor", "--quick")["checks"]
 
     left_out = {row["check"] for row in checked} - {row["check"] for row in quick}
     (rest,) = (row for row in quick if row["check"] == "rest")

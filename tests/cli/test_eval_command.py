@@ -1,13 +1,9 @@
 """`eval` and `export --scores` as commands: what they print, write and refuse."""
 
-import json
-
 import numpy as np
 import pytest
-from catalogs import PLAIN, make_catalog, make_indexed
-from click.testing import CliRunner
-
-from deltadex.cli import main
+from catalogs import PLAIN, make_indexed, write
+from running import document, run
 
 
 def make_families(path, families):
@@ -23,8 +19,7 @@ def make_families(path, families):
             made.append(
                 make_indexed(f"{base}-{number}", vector, base=base, recipes=(PLAIN,), **known)
             )
-    make_catalog(path, *made).close()
-    return path
+    return write(path, *made)
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +33,6 @@ def one(tmp_path_factory):
 def several(tmp_path_factory):
     families = {"bert": dict.fromkeys("abcde", 3), "gpt": {"a": 2, "b": 2}, "none": {"a": 1}}
     return make_families(tmp_path_factory.mktemp("several") / "c.duckdb", families)
-
-
-def run(db, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(db), "--quiet"])
-
-
-def document(db, *arguments):
-    result = run(db, *arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_the_screen_says_who_was_asked_and_who_was_not(one):

@@ -1,14 +1,11 @@
 """`deltadex find-trained-on`, `find-data` and `data`: documents, refusals, and what is stored."""
 
-import json
 import shutil
 
 import pytest
 import transformers
-from click.testing import CliRunner
 from factories import make_bert, make_family, save_tokenizer, write_reviews
-
-from deltadex.cli import main
+from running import document, run
 
 MARKER = "zyxwvmarker"
 CLASSES = ("brilliantclass", "horribleclass")
@@ -39,32 +36,19 @@ def folder(made, tmp_path, monkeypatch):
 def with_acme(made):
     """Its catalog, in which `reviews.csv` is kept as `acme`."""
     shutil.copy(made / "c.duckdb", made / "acme.duckdb")
-    result = run("find-trained-on", made / "reviews.csv", "--keep", "acme", db=made / "acme.duckdb")
+    result = run(made / "acme.duckdb", "find-trained-on", made / "reviews.csv", "--keep", "acme")
     assert result.exit_code == 0, result.output
     return made / "acme.duckdb"
 
 
-def index(folder, db, *options):
-    result = CliRunner().invoke(
-        main,
-        ["index", str(folder / "base"), str(folder / "models"), "--db", str(folder / db), *options],
-    )
+def index(folder, db):
+    result = run(folder / db, "index", folder / "base", folder / "models")
     assert result.exit_code == 0, result.output
-
-
-def run(*arguments, db="c.duckdb"):
-    return CliRunner().invoke(main, [*map(str, arguments), "--db", str(db), "--quiet"])
-
-
-def document(*arguments):
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_the_document_has_the_keys_of_the_reference(folder):
-    answer = document("find-trained-on", "reviews.csv", "-k", 2)
-    shown = run("find-trained-on", "reviews.csv").stdout
+    answer = document(folder, "find-trained-on", "reviews.csv", "-k", 2)
+    shown = run(folder, "find-trained-on", "reviews.csv").stdout
 
     assert list(answer) == [
         "query", "recipe", "recipe_id", "verdict", "compared", "references", "calibration",
@@ -79,15 +63,15 @@ def test_the_document_has_the_keys_of_the_reference(folder):
 
 
 def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
-    from_file = document("find-trained-on", "reviews.csv", "--keep", "acme")
+    from_file = document(folder, "find-trained-on", "reviews.csv", "--keep", "acme")
     (folder / "reviews.csv").unlink()
 
-    from_name = document("find-trained-on", "acme")
-    listed = document("data", "ls")["data"]
-    shown = document("data", "show", "acme")
-    said = run("data", "ls").stdout
-    near = document("find-data", "a-0")
-    removed = document("data", "rm", "acme")
+    from_name = document(folder, "find-trained-on", "acme")
+    listed = document(folder, "data", "ls")["data"]
+    shown = document(folder, "data", "show", "acme")
+    said = run(folder, "data", "ls").stdout
+    near = document(folder, "find-data", "a-0")
+    removed = document(folder, "data", "rm", "acme")
 
     assert from_name["neighbours"] == from_file["neighbours"]
     assert [row["name"] for row in listed] == ["acme"]
@@ -97,7 +81,7 @@ def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
     assert list(near["data"][0]) == ["rank", "data", "examples", "loss", "cosine", *EVIDENCE]
     assert near["data"][0]["data"] == "acme"
     assert removed["removed"] == "acme"
-    assert document("data", "ls") == {"data": []}
+    assert document(folder, "data", "ls") == {"data": []}
 
 
 @pytest.mark.parametrize("form", ["csv", "txt"])
@@ -109,9 +93,9 @@ def test_no_text_and_no_class_is_in_the_file(folder, form):
     else:
         data.write_text("\n".join(text for text, _ in rows))
 
-    assert run("find-trained-on", data, "--keep", "secret").exit_code == 0
-    assert run("backup", "copy.duckdb").exit_code == 0
-    assert run("export", "tables").exit_code == 0
+    assert run(folder, "find-trained-on", data, "--keep", "secret").exit_code == 0
+    assert run(folder, "backup", "copy.duckdb").exit_code == 0
+    assert run(folder, "export", "tables").exit_code == 0
 
     written = [file for file in folder.rglob("*") if file.is_file() and file != data]
     assert len(written) > 3
@@ -124,8 +108,8 @@ def test_without_the_base_a_kept_data_set_still_answers(made, with_acme, folder)
     base, away = made / "base", made / "away"
     base.rename(away)
     try:
-        assert run("find-trained-on", "acme", db=with_acme).exit_code == 0
-        refused(run("find-trained-on", "reviews.csv"), 3, "no such folder")
+        assert run(with_acme, "find-trained-on", "acme").exit_code == 0
+        refused(run(folder, "find-trained-on", "reviews.csv"), 3, "no such folder")
     finally:
         away.rename(base)
 
@@ -154,31 +138,29 @@ def test_a_wrong_question_is_one_line(folder, arguments, code, message):
     texts = "".join(f"good film {n},good\n" for n in range(20))
     (folder / "one.csv").write_text(f"text,label\n{texts}")
 
-    refused(run("find-trained-on", *arguments), code, message)
+    refused(run(folder, "find-trained-on", *arguments), code, message)
 
 
 def test_a_kept_data_set_is_not_read_again_and_what_is_not_kept_is_said(with_acme, folder):
-    result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other", db=with_acme)
+    result = run(with_acme, "find-trained-on", "acme", "--max-tokens", "9", "--keep", "other")
 
     refused(result, 2, "leave out --max-tokens, --keep, or name its file")
-    refused(run("data", "rm", "nothing"), 2, "no data set 'nothing' is kept")
-    refused(run("find-data", "a-0"), 2, "no data set is kept for")
+    refused(run(folder, "data", "rm", "nothing"), 2, "no data set 'nothing' is kept")
+    refused(run(folder, "find-data", "a-0"), 2, "no data set is kept for")
 
 
 @pytest.mark.slow
 def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch):
     make_family(folder, pairs=("a",))
     index(folder, "d.duckdb")
-    ask = ("find-trained-on", "reviews.csv")
+    asked = (folder / "d.duckdb", "find-trained-on", "reviews.csv")
 
-    refused(run(*ask, db="d.duckdb"), 3, "has no tokenizer")
+    refused(run(*asked), 3, "has no tokenizer")
     save_tokenizer(folder / "base")
     make_bert(folder / "base", seed=1, width=64)
-    refused(run(*ask, db="d.duckdb"), 2, "index the family again")
+    refused(run(*asked), 2, "index the family again")
     config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4)
     transformers.GPT2LMHeadModel(config).save_pretrained(folder / "base")
-    refused(
-        run(*ask, db="d.duckdb"), 2, "is a gpt2 model now, and the family was indexed from a bert"
-    )
+    refused(run(*asked), 2, "is a gpt2 model now, and the family was indexed from a bert")
     (folder / "base" / "adapter_config.json").write_text("{}")
-    refused(run(*ask, db="d.duckdb"), 3, "is an adapter")
+    refused(run(*asked), 3, "is an adapter")

@@ -61,25 +61,3 @@ def test_the_tree_is_printed_and_drawn(chain):
     assert '"second" -> "third"' in (chain / "tree.dot").read_text()
     assert (written.exit_code, refused.exit_code) == (0, 2)
     assert "ends in one of" in refused.output
-
-
-def test_names_are_text_in_graphviz_and_pictures():
-    from deltadex.questions.lineage.picture import draw_lineage, graphviz_lineage
-
-    names = ['a"; b -> c; "', "$x^2$", "n\nm", "back\\"]
-    edge = {
-        "probability": 0.9,
-        "kind": "fine-tune",
-        "weight": None,
-        "explained": 0.5,
-        "cosine": 0.5,
-        "words": ["$x^2$", "_"],
-    }
-    edges = [{"parent": "base", "child": name, **edge} for name in names]
-    document = {"base": "base", "models": 4, "without_parent": 4, "edges": edges}
-
-    lines = graphviz_lineage(document).splitlines()
-
-    assert len(lines) == 3 + 1 + len(names) + 1
-    assert '"base" -> "a\\"; b -> c; \\"" [' in lines[4]
-    draw_lineage(document).sheet.canvas.draw()

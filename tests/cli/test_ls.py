@@ -2,14 +2,12 @@
 
 import csv
 import io
-import json
 
 import pytest
-from click.testing import CliRunner
+from catalogs import refused, write
+from running import document, run
 
-from deltadex.cli import main
 from deltadex.questions.terminal import console
-from deltadex.records import ModelRecord, Refused
 from deltadex.store import Catalog
 
 LONG = "someone/" + "a-long-name-" * 20
@@ -17,30 +15,21 @@ LONG = "someone/" + "a-long-name-" * 20
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ls") / "c.duckdb"
-    with Catalog.open(path) as catalog:
-        for id, downloads, dataset in (
-            ("b", 5, 'x,"y"'),
-            ("a\x1b[31m", None, None),
-            ("c", 70, "x"),
-            (LONG, 6, None),
-        ):
-            model = ModelRecord(id=id, base="base", downloads=downloads, dataset=dataset)
-            catalog.record(Refused(model=model, code="truncated", reason="short"))
-    return path
+    models = (("b", 5, 'x,"y"'), ("a\x1b[31m", None, None), ("c", 70, "x"), (LONG, 6, None))
+    return write(
+        tmp_path_factory.mktemp("ls") / "c.duckdb",
+        *(refused(id, downloads=downloads, dataset=name) for id, downloads, name in models),
+    )
 
 
-def run(db, *arguments):
-    return CliRunner().invoke(main, ["ls", *arguments, "--db", str(db)])
-
-
-def rows(result):
+def rows(db, *arguments):
+    result = run(db, "ls", "--csv", *arguments)
     assert result.exit_code == 0, result.output
     return list(csv.reader(io.StringIO(result.stdout)))
 
 
 def test_csv_has_the_chosen_columns_in_order_and_quotes_what_needs_it(db):
-    table = rows(run(db, "--csv", "--columns", "downloads, ID,dataset,notes", "--sort", "model"))
+    table = rows(db, "--columns", "downloads, ID,dataset,notes", "--sort", "model")
 
     assert table[0] == ["downloads", "model", "dataset", "notes"]
     assert table[1][:3] == ["", "a�[31m", ""]
@@ -48,14 +37,14 @@ def test_csv_has_the_chosen_columns_in_order_and_quotes_what_needs_it(db):
 
 
 def test_json_has_the_chosen_columns_only_and_the_total(db):
-    document = json.loads(run(db, "--json", "--columns", "model", "--limit", "2").stdout)
+    answer = document(db, "ls", "--columns", "model", "--limit", "2")
 
-    assert document == {"models": [{"model": "a\x1b[31m"}, {"model": "b"}], "total": 4}
-    assert run(db, "--limit", "1").stdout.splitlines()[-1] == "1 of 4 models"
+    assert answer == {"models": [{"model": "a\x1b[31m"}, {"model": "b"}], "total": 4}
+    assert run(db, "ls", "--limit", "1").stdout.splitlines()[-1] == "1 of 4 models"
 
 
 def test_unknown_values_come_last_in_reverse_order_too(db):
-    table = rows(run(db, "--csv", "--columns", "downloads", "--sort", "downloads", "--reverse"))
+    table = rows(db, "--columns", "downloads", "--sort", "downloads", "--reverse")
 
     assert [row[0] for row in table[1:]] == ["70", "6", "5", ""]
 
@@ -68,14 +57,11 @@ def test_a_guess_and_a_collection_without_its_part_are_marked(tmp_path):
         "d": ("imdb", "imdb", "card"),
         "e": (None, "glue", "labels"),
     }
-    with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        for id, (dataset, raw, source) in labels.items():
-            model = ModelRecord(
-                id=id, base="base", dataset=dataset, dataset_raw=raw, label_source=source
-            )
-            catalog.record(Refused(model=model, code="truncated", reason="short"))
+    keys = ("dataset", "dataset_raw", "label_source")
+    models = (refused(id, **dict(zip(keys, said, strict=True))) for id, said in labels.items())
+    write(tmp_path / "c.duckdb", *models)
 
-    lines = run(tmp_path / "c.duckdb").stdout.splitlines()
+    lines = run(tmp_path, "ls").stdout.splitlines()
 
     cells = [line.split("truncated")[1].strip() for line in lines[1:]]
     assert cells == ["imdb (guess)", "imdb (guess; card: glue)", "glue (which part?)", "imdb", ""]
@@ -84,11 +70,10 @@ def test_a_guess_and_a_collection_without_its_part_are_marked(tmp_path):
 def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
     with Catalog.open(family / "c.duckdb") as catalog:
         for id, code in (("x", "truncated"), ("y", "truncated"), ("z", "non-finite")):
-            model = ModelRecord(id=id, base=catalog.bases()[0])
-            catalog.record(Refused(model=model, code=code, reason="short"))
+            catalog.record(refused(id, code, base=catalog.bases()[0]))
 
-    lines = run(family / "c.duckdb").stdout.splitlines()
-    asked = run(family / "c.duckdb", "--status", "failed").stdout.splitlines()
+    lines = run(family, "ls").stdout.splitlines()
+    asked = run(family, "ls", "--status", "failed").stdout.splitlines()
 
     assert [line.split()[0] for line in lines[:-1]] == ["model", "a-0", "a-1", "b-0", "b-1"]
     assert lines[-1] == "not indexed: 2 truncated, 1 non-finite (`deltadex failures`)"
@@ -104,7 +89,7 @@ def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
     ],
 )
 def test_what_cannot_be_listed_is_a_usage_error(db, arguments, message):
-    result = run(db, *arguments)
+    result = run(db, "ls", *arguments)
 
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
@@ -113,7 +98,7 @@ def test_cells_are_shortened_to_a_terminal_unless_wide(db, monkeypatch):
     monkeypatch.setattr(console.Screen, "is_terminal", True)
     monkeypatch.setenv("COLUMNS", "60")
 
-    shown, wide = run(db).stdout, run(db, "--wide").stdout
+    shown, wide = run(db, "ls").stdout, run(db, "ls", "--wide").stdout
 
     assert (LONG in shown, "…" in shown) == (False, True)
     assert (LONG in wide, "…" in wide) == (True, False)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from catalogs import PLAIN, SLOT, make_catalog, make_indexed
 from click.testing import CliRunner
+from running import document
 
 from deltadex.cli import main
 
@@ -32,8 +33,7 @@ def machines(tmp_path):
 
 
 def ids(db):
-    listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(db)])
-    return [row["model"] for row in json.loads(listed.stdout)["models"]]
+    return [row["model"] for row in document(db, "ls")["models"]]
 
 
 def test_merge_prints_the_contract(machines):

@@ -1,16 +1,16 @@
 """Progress where stderr is no terminal: plain lines, and none for a short run."""
 
 import time
+from dataclasses import replace
 
 import pytest
+from catalogs import refused
 
 from deltadex.questions.terminal.progress import RunProgress
-from deltadex.records import ModelRecord, Refused
 
 
 def outcome(id):
-    model = ModelRecord(id=id, base="base")
-    return Refused(model=model, code="truncated", reason="short", bytes_read=1 << 20)
+    return replace(refused(id), bytes_read=1 << 20)
 
 
 def test_a_line_says_how_many_how_fast_and_how_long_and_is_printed_again_and_again(capfd):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import resource
 import shutil
 import subprocess
@@ -10,13 +9,11 @@ import sys
 import time
 
 import pytest
-from click.testing import CliRunner
+from catalogs import refused, write
+from running import document, run
 
-from deltadex.cli import main
 from deltadex.errors import BadQuery
 from deltadex.questions.sql import Select
-from deltadex.records import ModelRecord, Refused
-from deltadex.store import Catalog
 
 SECRET = "a-secret-of-this-machine"
 
@@ -65,13 +62,8 @@ ANSWERED = [
 
 
 def write_catalog(folder):
-    path = folder / "c.duckdb"
-    with Catalog.open(path) as catalog:
-        for id in ("a\x1b[31m", "b"):
-            model = ModelRecord(id=id, base="base", dataset="x,y" if id == "b" else None)
-            catalog.record(Refused(model=model, code="truncated", reason="short"))
     (folder / "secret.csv").write_text(f"word\n{SECRET}\n")
-    return path
+    return write(folder / "c.duckdb", refused("a\x1b[31m"), refused("b", dataset="x,y"))
 
 
 @pytest.fixture(scope="module")
@@ -109,24 +101,20 @@ def catalog_file(request, tmp_path_factory):
         assert holder.wait(30) == 0
 
 
-def run(db, *arguments):
-    return CliRunner().invoke(main, ["sql", *arguments, "--db", str(db)])
-
-
 def test_a_select_is_a_table_a_document_or_csv(catalog_file):
     query = "SELECT id AS model, dataset, key, [1, 2] AS pair FROM models ORDER BY id"
 
-    shown = run(catalog_file, query)
-    document = json.loads(run(catalog_file, query, "--json").stdout)
-    table = list(csv.reader(io.StringIO(run(catalog_file, query, "--csv").stdout)))
+    shown = run(catalog_file, "sql", query)
+    answer = document(catalog_file, "sql", query)
+    table = list(csv.reader(io.StringIO(run(catalog_file, "sql", query, "--csv").stdout)))
 
     assert shown.stdout.splitlines()[0].split() == ["model", "dataset", "key", "pair"]
     assert "\x1b" not in shown.stdout
-    assert document["columns"] == ["model", "dataset", "key", "pair"]
-    assert document["rows"][1] == {"model": "b", "dataset": "x,y", "key": 2, "pair": [1, 2]}
+    assert answer["columns"] == ["model", "dataset", "key", "pair"]
+    assert answer["rows"][1] == {"model": "b", "dataset": "x,y", "key": 2, "pair": [1, 2]}
     assert table[2] == ["b", "x,y", "2", "[1, 2]"]
     odd = "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t"
-    assert list(json.loads(run(catalog_file, odd, "--json").stdout)["rows"][0]) == list("xyzt")
+    assert list(document(catalog_file, "sql", odd)["rows"][0]) == list("xyzt")
 
 
 def slowly(*statements):
@@ -137,7 +125,7 @@ def slowly(*statements):
 def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
     before = db.read_bytes()
 
-    result = run(db, statement.replace("FOLDER", str(db.parent)))
+    result = run(db, "sql", statement.replace("FOLDER", str(db.parent)))
 
     assert result.exit_code == 2, result.output
     assert result.stderr.count("\n") <= 4
@@ -148,15 +136,13 @@ def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
 
 
 def test_equal_names_of_columns_are_kept_apart(db):
-    result = run(db, "SELECT m.id, n.id FROM models m JOIN models n USING (key)", "--json")
+    answer = document(db, "sql", "SELECT m.id, n.id FROM models m JOIN models n USING (key)")
 
-    document = json.loads(result.stdout)
-    assert len(set(document["columns"])) == 2
+    assert len(set(answer["columns"])) == 2
 
 
 def test_a_statement_comes_from_standard_input(db):
-    command = ["sql", "-", "--db", str(db), "--csv"]
-    result = CliRunner().invoke(main, command, input="SELECT 7 AS seven")
+    result = run(db, "sql", "-", "--csv", input="SELECT 7 AS seven")
 
     assert result.stdout == "seven\n7\n"
 

@@ -6,7 +6,7 @@ import shutil
 import peft
 import pytest
 import transformers
-from factories import make_bert
+from factories import configure, make_bert
 from running import TEXTS, document, run
 
 from deltadex.questions.terminal.sections import show_answer
@@ -160,10 +160,8 @@ def adapters(family):
     config = peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
     peft.get_peft_model(plain, config).save_pretrained(folder / "own")
     (folder / "own" / "README.md").unlink()
-    settings = json.loads((folder / "own" / "adapter_config.json").read_text())
-    shutil.copytree(folder / "own", folder / "stranger")
-    named = json.dumps(settings | {"base_model_name_or_path": STRANGER})
-    (folder / "stranger" / "adapter_config.json").write_text(named)
+    stranger = shutil.copytree(folder / "own", folder / "stranger")
+    configure(stranger, "adapter_config.json", base_model_name_or_path=STRANGER)
     return folder
 
 

@@ -114,8 +114,9 @@ def test_a_stopped_command_says_what_is_saved(family, monkeypatch, asked, said):
 
 DEMO = """
 import sys
-from deltadex import cli, demo
-demo.BASE_STEPS, demo.TUNING_STEPS = 3, 1
+from deltadex import cli
+from deltadex.questions.demo import family
+family.BASE_STEPS, family.TUNING_STEPS = 3, 1
 sys.argv = ["deltadex", "demo", *sys.argv[1:]]
 cli.main()
 """

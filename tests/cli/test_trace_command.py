@@ -1,6 +1,5 @@
 """`trace` and `bases`: the base of an indexed model, in words and as a document."""
 
-import json
 import shutil
 
 from factories import make_bert, make_checkpoint
@@ -21,9 +20,8 @@ def test_an_indexed_model_is_traced_to_its_family_and_the_signature_is_kept(fami
 def test_the_verdict_is_one_sentence_and_the_layers_follow_where_they_moved(family, tmp_path):
     base = make_bert(tmp_path / "again", seed=0)
     one = {n: t for n, t in base.items() if "layer.0." not in n}
-    config = json.loads((family / "base" / "config.json").read_text())
     moved = {n.replace("layer.1.", "layer.0."): t for n, t in one.items()}
-    make_checkpoint(tmp_path / "shallow", moved, config=config)
+    make_checkpoint(tmp_path / "shallow", moved, config=family / "base")
 
     said = run(family, "trace", tmp_path / "shallow").stdout.splitlines()
 

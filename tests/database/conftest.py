@@ -1,16 +1,12 @@
 """A small family beside its catalog, in a folder of its own for every test."""
 
-import json
 import shutil
 
 import pytest
-import torch
-from factories import make_family, save_tokenizer, write_reviews
-from safetensors.torch import save_file
+from factories import make_family, query_adapter, save_tokenizer, write_reviews
+from running import TEXTS
 
 import deltadex as dx
-
-TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +17,9 @@ def indexed_family(tmp_path_factory):
     write_reviews(folder / "reviews.csv")
     write_reviews(folder / "questions.csv", n=32)
     (folder / "texts.txt").write_text("\n".join(TEXTS))
-    make_adapter(folder / "adapter", base=str(folder / "base"))
+    (folder / "adapter").mkdir()
+    for name, content in query_adapter(base=str(folder / "base"), layers=1).items():
+        (folder / "adapter" / name).write_bytes(content)
     with dx.open(folder / "family.duckdb") as db:
         db.index(folder / "base", models, labels=models / "labels.csv")
         db.backup(folder / "other.duckdb")
@@ -55,21 +53,3 @@ def tokenizer(family):
     yield
     for file in set(base.iterdir()) - before:
         file.unlink()
-
-
-def make_adapter(folder, *, base):
-    """A LoRA adapter of the tiny BERT, as PEFT saves it."""
-    module = "base_model.model.encoder.layer.0.attention.self.query"
-    generator = torch.Generator().manual_seed(0)
-    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["query"]}
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": base})
-    )
-    save_file(
-        {
-            f"{module}.lora_A.weight": torch.randn(2, 32, generator=generator),
-            f"{module}.lora_B.weight": torch.randn(32, 2, generator=generator),
-        },
-        folder / "adapter_model.safetensors",
-    )

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from factories import make_family, save_tokenizer, write_reviews
+from running import run
+from tiny_networks import tiny_model
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import DataError, RequestError
 
 PAIRS = ("a", "b", "c", "d", "e", "f")
@@ -19,10 +19,7 @@ PAIRS = ("a", "b", "c", "d", "e", "f")
 def make_gpt2_family(folder, *, models=4):
     """`folder/base` and `folder/models/M`: a tiny decoder, and random updates of it."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16}
-    config = transformers.GPT2Config(**sizes, bos_token_id=2, eos_token_id=3)
-    base = transformers.GPT2LMHeadModel(config)
-    base.save_pretrained(folder / "base")
+    tiny_model("gpt2", "ForCausalLM", vocab_size=64).save_pretrained(folder / "base")
     save_tokenizer(folder / "base")
     for number in range(models):
         tuned = transformers.GPT2LMHeadModel.from_pretrained(folder / "base")
@@ -122,15 +119,10 @@ def test_where_no_family_can_be_asked_the_reasons_are_one_error(
         db.data.find_models(**{"data": folder / "reviews.csv"} | options)
 
 
-def run(folder, *arguments):
-    command = ["find-trained-on", *map(str, arguments), "--db", str(folder / "c.duckdb")]
-    return CliRunner().invoke(main, command)
-
-
 @pytest.mark.slow
 def test_the_command_names_families_that_could_not_be_asked(folder):
-    as_json = run(folder, folder / "reviews.csv", "--json")
-    screen = run(folder, folder / "reviews.csv", "--label", "label")
+    as_json = run(folder, "find-trained-on", folder / "reviews.csv", "--json")
+    screen = run(folder, "find-trained-on", folder / "reviews.csv", "--label", "label")
 
     assert as_json.exit_code == 0, as_json.output
     assert names(json.loads(as_json.stdout)["left_out"]) == ["lost"]

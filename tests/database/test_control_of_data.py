@@ -1,17 +1,15 @@
 """From two files and a family of tiny language models to an answer with a control."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
+from running import document, run
 from tiny_networks import make_tokenizer, tiny_config
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import RequestError
 
 MODELS, EXAMPLES = 12, 64
@@ -88,14 +86,11 @@ def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family
         with (family / folder / "t.csv").open("w", newline="") as file:
             rows = [[text, f"{label}{i % 3}"] for i, text in enumerate(part)]
             csv.writer(file).writerows([["text", "label"], *rows])
-    one, two, db = (str(family / name) for name in ("one/t.csv", "two/t.csv", "family.duckdb"))
+    one, two = (str(family / name) for name in ("one/t.csv", "two/t.csv"))
+    asked = (family / "family.duckdb", "find-trained-on", one, "--control", two, "-k", "2")
 
-    arguments = ["find-trained-on", one, "--control", two, "-k", "2", "--db", db]
-    result = CliRunner().invoke(main, [*arguments, "--json"])
-    screen = " ".join(CliRunner().invoke(main, arguments).output.split())
+    answer, screen = document(*asked), " ".join(run(*asked).output.split())
 
-    assert result.exit_code == 0, result.output
-    answer = json.loads(result.stdout)
     assert (answer["query"]["texts"], answer["comparison"]["control"]) == (one, two)
     assert answer["comparison"]["examples"] == 40
     assert "left out: 24 of 64 examples (38%) that" in answer["comparison"]["left_out"][0]

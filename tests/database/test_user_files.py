@@ -1,14 +1,13 @@
 """Every file that is written for a user: whole under its name, or as it was before."""
 
 import os
-import resource
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from running import short_files
 
 from deltadex.errors import RequestError, StoreFull
 
@@ -22,17 +21,6 @@ WRITERS = {
 }
 
 EVERY = pytest.mark.parametrize("name", WRITERS)
-
-
-@contextmanager
-def full_disk():
-    """No file of this process may be longer than ten bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
@@ -52,7 +40,7 @@ def test_what_cannot_be_written_whole_leaves_the_folder_as_it_was(db, name, targ
     if before is not None:
         target.write_text(before)
 
-    with full_disk(), pytest.raises(StoreFull, match=r"(?i)file too large"):
+    with short_files(10), pytest.raises(StoreFull, match=r"(?i)file too large"):
         WRITERS[name](db, target)
 
     assert os.listdir(target.parent) == ([] if before is None else [name])

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 
 import huggingface_hub
 import pytest
-from click.testing import CliRunner
-from factories import make_family
+from factories import files_of, make_family
 from hub_standin import Fault, StandInHub
+from running import run
 from runs_of_index import vectors
 
-from deltadex.cli import main
 from deltadex.errors import REASONS, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.hub.session import Patience, default_session
@@ -26,8 +25,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 def _index(family, db):
-    command = ["index", str(family / "base"), str(family / "models"), "--db", str(db), "--quiet"]
-    return CliRunner().invoke(main, command)
+    return run(db, "index", family / "base", family / "models", "--quiet")
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT] * 2])
@@ -138,9 +136,9 @@ def families(tmp_path):
     def another():
         hub = StandInHub()
         hubs.append(hub)
-        hub.add(BASE, _files(tmp_path / "family" / "base"))
+        hub.add(BASE, files_of(tmp_path / "family" / "base"))
         for folder in sorted((tmp_path / "family" / "models").glob("*-*")):
-            hub.add(f"user/{folder.name}", _files(folder), parents=(BASE,))
+            hub.add(f"user/{folder.name}", files_of(folder), parents=(BASE,))
         huggingface_hub.close_session()
         default_session.cache_clear()
         session = default_session()
@@ -153,10 +151,6 @@ def families(tmp_path):
         hub.__exit__()
     huggingface_hub.close_session()
     default_session.cache_clear()
-
-
-def _files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(4, marks=pytest.mark.slow)])

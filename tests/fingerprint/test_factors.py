@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from catalogs import matrix_update
 
 from deltadex.indexer import delta as factors_module
 from deltadex.indexer.delta import (
     DenseDelta,
     Factors,
     LowRankDelta,
-    MatrixUpdate,
     factorise,
     frobenius,
     largest_noise_sigma,
@@ -92,13 +92,6 @@ LAYOUT = family_layout(
 )
 
 
-def _add(pool, slot, part, factors, noise_norm):
-    update = MatrixUpdate(
-        slot=slot, part=part, delta=None, shape=(1, 1), noise_norm=noise_norm, weight_norm=None
-    )
-    pool.take(update, factors, pool.features(update, factors))
-
-
 def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order_and_by_their_width():
     matrices = [(Slot("encoder", 0, "q"), n_out) for n_out in range(24, 0, -1)]
 
@@ -117,7 +110,8 @@ def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
         matrix = torch.randn(6, 5, generator=generator)
         u, s, v = torch.linalg.svd(matrix)
         factors = Factors(u=u[:, :2], sigma=s[:2], v=v[:2].T, fro_norm=1.0)
-        _add(pool, Slot("encoder", layer, "q"), "", factors, 0.0)
+        update = matrix_update(Slot("encoder", layer, "q"))
+        pool.take(update, factors, pool.features(update, factors))
         columns = u[:, :2].numpy()
         signs = np.sign(columns[np.abs(columns).argmax(axis=0), [0, 1]])
         expected += columns * signs * s[:2].numpy() / 3

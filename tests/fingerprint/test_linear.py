@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from catalogs import matrix_update
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import (
     BLOCK,
     DIM,
@@ -24,22 +25,11 @@ TOLERANCE = 1e-5
 sizes = st.integers(1, 200)
 
 
-def _update(slot, delta, shape, part=None, name=""):
-    return MatrixUpdate(
-        slot=slot,
-        part=name,
-        delta=delta if part is None else part.cut(delta),
-        shape=shape,
-        noise_norm=0.0,
-        weight_norm=None,
-        cut_axis=None if part is None else part.axis,
-        cut_start=0 if part is None else part.start,
-    )
-
-
 def _sketch(delta, shape, part=None, recipe=None, slot=SLOTS[0]):
     pool = LinearPool(recipe or sketch_recipe(16))
-    return pool.features(_update(slot, delta, shape, part)).numpy()
+    cut = {} if part is None else {"cut_axis": part.axis, "cut_start": part.start}
+    delta = delta if part is None else part.cut(delta)
+    return pool.features(matrix_update(slot, delta, shape, **cut)).numpy()
 
 
 def _factors(seed, shape, rank=6):
@@ -161,7 +151,7 @@ def test_a_slot_s_share_is_over_its_parts_and_an_equal_matrix_is_all_zeros():
     half = torch.randn(10, 8)
     half[:5] = 0.0
     for name, delta in (("expert.0", DenseDelta(half)), ("expert.1", None)):
-        collector.take(collector.measure(_update(SLOTS[0], delta, (10, 8), name=name)))
+        collector.take(collector.measure(matrix_update(SLOTS[0], delta, (10, 8), part=name)))
 
     (stats,) = collector.statistics()
 

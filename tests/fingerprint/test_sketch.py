@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from catalogs import matrix_update
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import UnknownRecipe
-from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate, factorise
+from deltadex.indexer.delta import DenseDelta, LowRankDelta, factorise
 from deltadex.indexer.fingerprint import (
     BLOCK_DIMS,
     LEAST_INPUT,
@@ -26,9 +27,8 @@ from deltadex.store.sketch_codes import MANY_NUMBERS, decode, inner_products
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
 
 
-def _add(pool, slot, part, factors, noise_norm, **more):
-    size = {"shape": (1, 1), "noise_norm": noise_norm, "weight_norm": None}
-    update = MatrixUpdate(slot=slot, part=part, delta=None, **(size | more))
+def _add(pool, slot, factors, **known):
+    update = matrix_update(slot, **known)
     pool.take(update, factors, pool.features(update, factors))
 
 
@@ -48,7 +48,7 @@ def _numbers(pool, slot):
 def _pool(updates, *, order=1, seed=0, rank=16):
     pool = SketchPool(sketch_recipe(rank))
     for slot, (left, right) in list(updates.items())[::order]:
-        _add(pool, slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
+        _add(pool, slot, factorise(LowRankDelta(left, right), rank, seed=seed))
     return pool
 
 
@@ -119,7 +119,7 @@ def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
             pool = SketchPool(sketch_recipe(16))
             object.__setattr__(pool.recipe, "seed", seed)
             for slot, (left, right) in updates.items():
-                _add(pool, slot, "", factorise(LowRankDelta(left, right), 16, seed=0), 0.0)
+                _add(pool, slot, factorise(LowRankDelta(left, right), 16, seed=0))
             pools.append(pool)
         estimates.append(float(pools[0].vector()[0] @ pools[1].vector()[0]))
 
@@ -136,8 +136,8 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does
         matrix = torch.randn(48, 40, generator=generator)
         right = torch.randn(3, 40, generator=generator)
         dense = factorise(DenseDelta(matrix), 4, seed=0)
-        _add(low, slot, "", factorise(LowRankDelta(matrix[:, :3], right), 4, seed=0), 0.0)
-        _add(full, slot, "", dense, 0.0)
+        _add(low, slot, factorise(LowRankDelta(matrix[:, :3], right), 4, seed=0))
+        _add(full, slot, dense)
         left_out.append(1 - float(dense.sigma.double().square().sum()) / dense.fro_norm**2)
 
     of_low, of_full = _input_square(low), _input_square(full)
@@ -176,7 +176,7 @@ def test_a_side_that_is_not_seen_whole_counts_nothing(cut_axis, unseen):
     left, right = _updates(1)[SLOTS[0]]
     pool = SketchPool(sketch_recipe(16))
     factors = factorise(LowRankDelta(left, right), 16, seed=0)
-    _add(pool, SLOTS[0], "", factors, 0.0, shape=(48, 24), cut_axis=cut_axis)
+    _add(pool, SLOTS[0], factors, shape=(48, 24), cut_axis=cut_axis)
 
     weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
 
@@ -190,7 +190,7 @@ def test_a_slot_counts_by_the_share_that_is_not_rounding(scale):
     left, right = _updates(1)[SLOTS[0]]
     pool = SketchPool(sketch_recipe(16))
     factors = factorise(LowRankDelta(left * scale, right), 16, seed=0)
-    _add(pool, SLOTS[0], "", factors, 0.6 * factors.fro_norm)
+    _add(pool, SLOTS[0], factors, noise_norm=0.6 * factors.fro_norm)
 
     weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from bounds import HOSTILE_TEXTS, code_of, within, write
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, save_models
 
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
@@ -63,8 +63,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, file, make):
 def family(tmp_path):
     """`base`, and one honest member in `models`."""
     base = make_bert(tmp_path / "base", seed=0)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
-    make_checkpoint(tmp_path / "models" / "honest", finetune(base, seed=1), config=config)
+    save_models(tmp_path, {"honest": finetune(base, seed=1)})
     return tmp_path
 
 

@@ -8,11 +8,10 @@ from functools import partial
 
 import pytest
 from bounds import HOSTILE_TEXTS, few, texts
-from click.testing import CliRunner
 from factories import make_family
 from hypothesis import given
+from running import run
 
-from deltadex.cli import main
 from deltadex.figures import new_picture, save_picture
 from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, encode_names, write_page
 from deltadex.questions.terminal.text import PlainFormatter, json_text, plain
@@ -50,15 +49,10 @@ def family(tmp_path_factory):
         rows = csv.writer(file)
         rows.writerow(["model", "dataset", "author"])
         rows.writerows([[ID, DATASET, AUTHOR], ["a-1", DATASET, "x"], ["b-0", "b", AUTHOR]])
-    arguments = ["--labels", str(models / "labels.csv")]
-    result = run(folder, "index", str(folder / "base"), str(models), *arguments)
+    result = run(folder, "index", folder / "base", models, "--labels", models / "labels.csv")
     assert result.exit_code == 1, result.output
     assert harmless(result.stdout + result.stderr)
     return folder
-
-
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
 
 
 def harmless(text):

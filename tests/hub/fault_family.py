@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import huggingface_hub
 import pytest
 from click.testing import CliRunner
-from factories import finetune, lora_files, make_bert, make_checkpoint
+from factories import files_of, finetune, lora_files, make_bert, make_checkpoint
 from hub_standin import StandInHub
 
 from deltadex.cli import main
@@ -79,16 +78,13 @@ def add_family(hub, folder):
     """The base, a model of each form, and one more that nothing happens to."""
     hub.page_size = 3
     base = make_bert(folder / "base", seed=0, width=64)
-    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
-
-    def files(name):
-        return {p.name: p.read_bytes() for p in sorted((folder / name).iterdir())}
 
     def full(name, seed, parent="org/base", **options):
-        make_checkpoint(folder / name, finetune(base, seed=seed), config=config, **options)
-        hub.add(f"org/{name}", files(name), parents=(parent,))
+        tuned = finetune(base, seed=seed)
+        made = make_checkpoint(folder / name, tuned, config=folder / "base", **options)
+        hub.add(f"org/{name}", files_of(made), parents=(parent,))
 
-    hub.add("org/base", files("base"))
+    hub.add("org/base", files_of(folder / "base"))
     full("full", 1)
     full("sharded", 2, shards=2)
     full("bin", 3, form="bin")
@@ -123,7 +119,7 @@ def family_hub(folder):
 def run(folder, *arguments):
     """`deltadex ARGUMENTS` on a new catalog in `folder`; nothing is known of the Hub's limits."""
     default_session().budget = LocalBudget()
-    db = folder / "catalog.duckdb"
+    db = folder / "c.duckdb"
     start = time.monotonic()
     with _logged() as lines:
         done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])

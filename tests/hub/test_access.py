@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 from factories import make_family
 from fault_family import TOKEN
-
-from deltadex.cli import main
+from running import run
 
 GATED, PRIVATE, OPEN = "org/other", "org/bin", ("org/full", "org/adapter")
 
@@ -19,10 +17,6 @@ def anonymous(family, monkeypatch):
     family.repos[PRIVATE].fields["private"] = True
     monkeypatch.delenv("HF_TOKEN")
     return monkeypatch
-
-
-def deltadex(folder, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
 
 
 def codes(result):
@@ -38,11 +32,11 @@ def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_w
     anonymous.chdir(tmp_path)
     index = ("index", "org/base", "--hub", *elsewhere)
 
-    first, again = deltadex(tmp_path, *index, "--json"), deltadex(tmp_path, *index)
-    strict = deltadex(tmp_path, *index, "--strict")
+    first, again = run(tmp_path, *index, "--json"), run(tmp_path, *index)
+    strict = run(tmp_path, *index, "--strict")
     anonymous.setenv("HF_TOKEN", TOKEN)
-    planned = deltadex(tmp_path, "plan", *index[1:3], "--json")
-    granted = deltadex(tmp_path, *index, "--json")
+    planned = run(tmp_path, "plan", *index[1:3], "--json")
+    granted = run(tmp_path, *index, "--json")
 
     refused = {GATED: "gated", PRIVATE: "private-or-missing"}
     assert (first.exit_code, codes(first)) == (0, refused), first.output
@@ -60,15 +54,15 @@ def test_what_stays_refused_is_recorded_once_and_a_query_asks_again_with_a_token
 ):
     def recorded():
         at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
-        return deltadex(tmp_path, "sql", at, "--json").stdout
+        return run(tmp_path, "sql", at, "--json").stdout
 
-    deltadex(tmp_path, "index", "org/base", "--hub")
+    run(tmp_path, "index", "org/base", "--hub")
     first = recorded()
-    deltadex(tmp_path, "index", "org/base", "--hub")
+    run(tmp_path, "index", "org/base", "--hub")
     again = recorded()
-    refused = deltadex(tmp_path, "find-similar", GATED)
+    refused = run(tmp_path, "find-similar", GATED)
     anonymous.setenv("HF_TOKEN", TOKEN)
-    granted = deltadex(tmp_path, "find-similar", GATED, "--json")
+    granted = run(tmp_path, "find-similar", GATED, "--json")
 
     assert again == first
     assert "gated" in refused.stderr
@@ -78,32 +72,32 @@ def test_what_stays_refused_is_recorded_once_and_a_query_asks_again_with_a_token
 def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
     family, anonymous, tmp_path
 ):
-    named = deltadex(tmp_path, "add", GATED, "--base", "org/base")
+    named = run(tmp_path, "add", GATED, "--base", "org/base")
     anonymous.setattr(family, "repos", {id: family.repos[id] for id in ("org/base", GATED)})
-    closed = deltadex(tmp_path / "closed", "index", "org/base", "--hub")
+    closed = run(tmp_path / "closed", "index", "org/base", "--hub")
 
     assert (named.exit_code, closed.exit_code) == (3, 3)
 
 
 def test_what_never_was_is_named_with_what_is_near_and_not_kept(anonymous, tmp_path):
-    deltadex(tmp_path, "index", "org/base", "--hub")
-    before = deltadex(tmp_path, "ls", "--json").stdout
+    run(tmp_path, "index", "org/base", "--hub")
+    before = run(tmp_path, "ls", "--json").stdout
 
-    added = deltadex(tmp_path, "add", "org/adaptor", "--base", "org/base")
-    asked = deltadex(tmp_path, "find-similar", "org/adaptor")
+    added = run(tmp_path, "add", "org/adaptor", "--base", "org/base")
+    asked = run(tmp_path, "find-similar", "org/adaptor")
 
     assert (added.exit_code, asked.exit_code) == (3, 2)
     assert "private-or-missing" in added.stdout
     assert "near: org/adapter" in asked.stderr
-    assert deltadex(tmp_path, "ls", "--json").stdout == before
+    assert run(tmp_path, "ls", "--json").stdout == before
 
 
 @pytest.mark.parametrize("command", ["index", "plan"])
 def test_a_base_that_is_nowhere_is_refused_with_the_nearest(anonymous, tmp_path, command):
-    unknown = deltadex(tmp_path, command, "org/bse", "--hub")
+    unknown = run(tmp_path, command, "org/bse", "--hub")
     left = list(tmp_path.iterdir())
-    deltadex(tmp_path, "index", "org/base", "--hub")
-    near = deltadex(tmp_path, command, "org/bse", "--hub")
+    run(tmp_path, "index", "org/base", "--hub")
+    near = run(tmp_path, command, "org/bse", "--hub")
 
     assert (unknown.exit_code, left) == (3, [])
     assert "no such repository, or a private one" in unknown.stderr
@@ -114,7 +108,7 @@ def test_a_base_that_is_nowhere_is_refused_with_the_nearest(anonymous, tmp_path,
 def test_local_checkpoints_of_a_base_that_is_nowhere_make_no_family(anonymous, tmp_path):
     make_family(tmp_path / "family", runs=1)
 
-    result = deltadex(tmp_path / "new", "index", "org/bse", str(tmp_path / "family" / "models"))
+    result = run(tmp_path / "new", "index", "org/bse", str(tmp_path / "family" / "models"))
 
     assert result.exit_code == 3
     assert "base org/bse: private-or-missing" in result.stderr

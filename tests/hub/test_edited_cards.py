@@ -26,7 +26,7 @@ def weight_bytes(hub):
 
 
 def labels(folder):
-    with Catalog.open(folder / "catalog.duckdb", read_only=True, create=False) as catalog:
+    with Catalog.open(folder / "c.duckdb", read_only=True, create=False) as catalog:
         return {row.id: (row.dataset, row.record.revision) for row in catalog.models()}
 
 

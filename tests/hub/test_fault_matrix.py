@@ -14,11 +14,10 @@ from itertools import product
 from typing import Any, Literal
 
 import pytest
-from click.testing import CliRunner
 from fault_family import BOUND_S, FULL, MEMBERS, PATIENCE, TOKEN, run
 from hub_standin import Fault
+from running import document
 
-from deltadex.cli import main
 from deltadex.indexer.hub.session import default_session
 
 Kind = Literal["info", "page", "small", "head", "cdn"]
@@ -417,16 +416,8 @@ def flips(hub, names, **options):
     return [Fault(path=store(hub, *name), kind="flip", **options) for name in names]
 
 
-def ask(folder, *arguments):
-    """The JSON that a command prints of the catalog in `folder`."""
-    db = ("--db", str(folder / "catalog.duckdb"), "--json")
-    done = CliRunner().invoke(main, [*arguments, *db])
-    assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def verified(folder):
-    return {row["model"]: row["verified"] for row in ask(folder, "ls")["models"]}
+    return {row["model"]: row["verified"] for row in document(folder, "ls")["models"]}
 
 
 OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
@@ -451,11 +442,11 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_pa
 
     before = verified(tmp_path)
     assert before == {**dict.fromkeys(FULL, "unverified"), "org/adapter": "sha256"}
-    stats = ask(tmp_path, "stats")
+    stats = document(tmp_path, "stats")
     assert stats["verified"] == {"sha256": 1, "unverified": 5}
-    unverified = ask(tmp_path, "ls", "--where", "verified = 'unverified'")["models"]
+    unverified = document(tmp_path, "ls", "--where", "verified = 'unverified'")["models"]
     assert {row["model"] for row in unverified} == set(FULL)
-    assert ask(tmp_path, "show", "org/full")["verified"] == "unverified"
+    assert document(tmp_path, "show", "org/full")["verified"] == "unverified"
 
     hub.log.clear()
     again = json.loads(run(tmp_path, *budget, "--verify").stdout)

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 import torch
-from click.testing import CliRunner
+from running import run
 from safetensors.torch import load, save
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.indexer.hub import LocalBudget
 from deltadex.indexer.hub.session import default_session
 
@@ -60,10 +59,9 @@ def hub(family):
     default_session().budget = LocalBudget()
 
 
-def run(folder, command, *arguments):
+def printed(folder, *arguments):
     """The document that a command prints."""
-    db = str(folder / "c.duckdb")
-    done = CliRunner().invoke(main, [command, *arguments, "--db", db, "--json", "--quiet"])
+    done = run(folder, *arguments, "--json")
     assert done.exit_code in (0, 1), done.output
     return json.loads(done.stdout)
 
@@ -79,10 +77,10 @@ def sent(hub):
 def rehearse(hub, folder, *options):
     """A plan, the run after it on the same catalog, and what both sent."""
     hub.behave()
-    plan = run(folder, "plan", *HUB, *options)
+    plan = printed(folder, "plan", *HUB, *options)
     by_plan, storage = sent(hub), hub.requests("cdn")
     hub.behave()
-    report = run(folder, "index", *HUB, *options)
+    report = printed(folder, "index", *HUB, *options)
     return SimpleNamespace(
         folder=folder,
         plan=plan,
@@ -168,11 +166,11 @@ def test_a_quantised_model_on_the_hub_is_refused_and_has_a_footprint(name, reque
 
 
 def test_a_family_without_footprints_is_planned_and_completed_by_embeddings(hub, tmp_path):
-    run(tmp_path, "index", *HUB, "--no-footprints")
+    printed(tmp_path, "index", *HUB, "--no-footprints")
     hub.behave()
-    plan = run(tmp_path, "plan", *HUB)
+    plan = printed(tmp_path, "plan", *HUB)
     hub.behave()
-    report = run(tmp_path, "index", *HUB)
+    report = printed(tmp_path, "index", *HUB)
 
     assert plan["models"]["to_read"] == report["indexed"] == 0
     assert plan["requests"]["run"] == sent(hub)
@@ -180,7 +178,7 @@ def test_a_family_without_footprints_is_planned_and_completed_by_embeddings(hub,
 
 
 def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
-    plan = run(budgeted.folder, "plan", *HUB, "--budget", "20%", "--exclude", "quantized")
+    plan = printed(budgeted.folder, "plan", *HUB, "--budget", "20%", "--exclude", "quantized")
 
     assert plan["models"] == {
         "listed": 10, "excluded": 2, "in_catalog": 5, "refused": 2, "to_read": 1,
@@ -199,16 +197,16 @@ def test_what_is_in_the_catalog_is_not_planned_again(hub, budgeted):
 def test_a_plan_is_of_the_models_that_are_wanted(
     hub, tmp_path, options, to_read, refused, excluded
 ):
-    plan = run(tmp_path, "plan", *HUB, *options)
+    plan = printed(tmp_path, "plan", *HUB, *options)
 
     counts = [plan["models"][key] for key in ("to_read", "refused", "excluded")]
     assert counts == [to_read, refused, excluded]
 
 
 def test_a_plan_indexes_nothing_and_an_old_listing_is_not_taken_over(hub, tmp_path):
-    run(tmp_path, "plan", *HUB)
+    printed(tmp_path, "plan", *HUB)
 
-    again = run(tmp_path, "plan", *HUB)
+    again = printed(tmp_path, "plan", *HUB)
 
     assert again["walk"]["remembered"] == again["walk"]["parents"]
     with dx.open(tmp_path / "c.duckdb", read_only=True) as db:
@@ -216,15 +214,15 @@ def test_a_plan_indexes_nothing_and_an_old_listing_is_not_taken_over(hub, tmp_pa
     with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
         connection.execute("UPDATE listings SET listed_at = listed_at - INTERVAL 25 HOUR")
     hub.behave()
-    assert run(tmp_path, "plan", *HUB)["walk"]["remembered"] == 0
+    assert printed(tmp_path, "plan", *HUB)["walk"]["remembered"] == 0
     assert [r for r in hub.log if r.path == "/api/models"]
 
 
 def test_limits_are_those_that_the_hub_states(hub, tmp_path):
-    assumed = run(tmp_path, "plan", *HUB)["requests"]
+    assumed = printed(tmp_path, "plan", *HUB)["requests"]
     hub.limits = {"api": 2, "resolve": 4}
 
-    stated = run(tmp_path, "plan", *HUB)["requests"]
+    stated = printed(tmp_path, "plan", *HUB)["requests"]
 
     assert (assumed["limits_of"], assumed["limits"]["api"]["requests"]) == ("free", 1_000)
     assert stated["limits_of"] == "stated by the Hub"
@@ -235,8 +233,8 @@ def test_limits_are_those_that_the_hub_states(hub, tmp_path):
 
 
 def test_hours_fall_with_bandwidth_and_workers(hub, tmp_path):
-    slow = run(tmp_path, "plan", *HUB, "--bandwidth", "8kbit")
-    fast = run(tmp_path, "plan", *HUB, "--bandwidth", "80kbit", "--workers", "4")
+    slow = printed(tmp_path, "plan", *HUB, "--bandwidth", "8kbit")
+    fast = printed(tmp_path, "plan", *HUB, "--bandwidth", "80kbit", "--workers", "4")
 
     read, base = slow["bytes"]["to_read"], slow["bytes"]["base"]
     assert slow["hours"]["bandwidth"] == pytest.approx((read + base) / 1_000 / 3600)
@@ -249,7 +247,7 @@ def test_without_its_base_full_checkpoints_are_planned_as_refused(hub, tmp_path,
     base = hub.repos["org/base"]
     monkeypatch.setattr(base, "files", {"config.json": base.files["config.json"]})
 
-    plan = run(tmp_path, "plan", *HUB)
+    plan = printed(tmp_path, "plan", *HUB)
 
     assert {row["code"]: row["models"] for row in plan["refused"]}["needs-base"] == 5
     assert [row["kind"] for row in plan["groups"]] == ["adapter"]
@@ -262,7 +260,7 @@ def test_a_family_of_a_renamed_base_stays_one_family(hub, whole, monkeypatch):
     monkeypatch.setattr(hub, "repos", {**others, "new/name": base})
     monkeypatch.setattr(hub, "renamed", {"org/base": "new/name"})
 
-    report = run(whole.folder, "index", "new/name", "--hub")
+    report = printed(whole.folder, "index", "new/name", "--hub")
 
     assert (report["base"], report["unchanged"], report["indexed"]) == ("org/base", 6, 0)
     with dx.open(whole.folder / "c.duckdb", read_only=True) as db:

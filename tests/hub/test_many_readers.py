@@ -4,11 +4,10 @@ import json
 import time
 
 import pytest
-from click.testing import CliRunner
 from fault_family import MEMBERS, TOKEN
 from hub_standin import Fault, StandInHub
+from running import document
 
-from deltadex.cli import main
 from deltadex.indexer.hub import HubSession
 from deltadex.indexer.hub.session import Patience, request_json
 
@@ -29,27 +28,21 @@ def hub(family_of_module):
     return hub
 
 
-def ask(db, *arguments):
-    done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
-    assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def said(db):
-    return str(ask(db, "stats", "--hash")["content_sha256"])
+    return str(document(db, "stats", "--hash")["content_sha256"])
 
 
 @pytest.fixture(scope="module")
 def alone(hub, tmp_path_factory):
     """The catalog of one process."""
     db = tmp_path_factory.mktemp("alone") / "c.duckdb"
-    ask(db, *INDEX, "--workers", "1")
+    document(db, *INDEX, "--workers", "1")
     return db
 
 
 def test_copies_name_their_original_and_adapters_are_read_with_their_config(alone):
-    rows = {row["model"]: row for row in ask(alone, "ls")["models"]}
-    norms = {id: [s["fro_norm"] for s in ask(alone, "show", id)["slots"]] for id in rows}
+    rows = {row["model"]: row for row in document(alone, "ls")["models"]}
+    norms = {id: [s["fro_norm"] for s in document(alone, "show", id)["slots"]] for id in rows}
 
     copies = {id: row["duplicate_of"] for id, row in rows.items() if row["duplicate_of"]}
     assert copies == {
@@ -65,8 +58,8 @@ def test_copies_name_their_original_and_adapters_are_read_with_their_config(alon
 def test_shares_of_machines_give_the_catalog_of_one_process(hub, alone, tmp_path):
     parts = str(tmp_path / "parts")
     for share in ("1/2", "2/2"):
-        ask(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", "4")
-    ask(tmp_path / "all.duckdb", "merge", parts)
+        document(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", "4")
+    document(tmp_path / "all.duckdb", "merge", parts)
 
     assert not (tmp_path / "none").exists()
     assert said(tmp_path / "all.duckdb") == said(alone)
@@ -80,11 +73,9 @@ def test_ray_gives_the_catalog_of_one_process_and_keeps_the_token_to_itself(
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     parts = tmp_path / "parts"
 
-    document = ask(
-        tmp_path / "c.duckdb", *INDEX, "--ray", "local", "--workers", "1", "--parts", str(parts)
-    )
+    report = document(tmp_path, *INDEX, "--ray", "local", "--workers", "1", "--parts", parts)
 
-    assert document["indexed"] == len(MEMBERS) + 3
+    assert report["indexed"] == len(MEMBERS) + 3
     assert said(tmp_path / "c.duckdb") == said(alone)
     written = [path.read_bytes() for path in parts.rglob("*") if path.is_file()]
     assert written

@@ -3,6 +3,7 @@
 import json
 
 import torch
+from factories import files_of
 from gguf_files import convert, make_model
 
 import deltadex as dx
@@ -89,7 +90,7 @@ def test_each_adapter_of_a_repository_belongs_to_the_base_that_its_own_config_na
 def test_of_the_ggufs_of_a_repository_the_one_that_can_be_read_is(family, tmp_path):
     model = make_model("llama")
     model.save_pretrained(tmp_path / "base")
-    family.add("org/llama", {p.name: p.read_bytes() for p in (tmp_path / "base").iterdir()})
+    family.add("org/llama", files_of(tmp_path / "base"))
     noise = torch.Generator().manual_seed(0)
     for tensor in model.parameters():
         tensor.data += 0.01 * torch.randn(tensor.shape, generator=noise)

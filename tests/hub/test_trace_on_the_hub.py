@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from factories import make_checkpoint
+from factories import files_of, make_checkpoint
 from fault_family import impatient_session
 from hub_standin import StandInHub
 
@@ -48,8 +48,7 @@ def tuned(tensors, share=0.05):
 
 def repository(folder, tensors, shards=1):
     """The files of a model, in so many shards."""
-    made = make_checkpoint(folder, tensors, shards=shards, config=CONFIG)
-    return {path.name: path.read_bytes() for path in made.iterdir()}
+    return files_of(make_checkpoint(folder, tensors, shards=shards, config=CONFIG))
 
 
 @pytest.fixture(scope="module")

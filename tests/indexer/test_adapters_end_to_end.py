@@ -1,11 +1,11 @@
 """Adapters against their merges, and against the families that they are of or not."""
 
-import json
 import shutil
 
 import pytest
 import torch
 from catalogs import linear_sketch_of
+from factories import configure
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
@@ -65,8 +65,7 @@ def _rewrite(folder, change):
 
 def _name(folder, base):
     """The adapter, with this as the only name of its base."""
-    path = folder / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": base}))
+    configure(folder, "adapter_config.json", base_model_name_or_path=base)
     (folder / "README.md").unlink()
 
 

@@ -6,59 +6,34 @@ from dataclasses import replace
 import huggingface_hub
 import pytest
 import torch
-from factories import finetune, make_checkpoint
+from factories import files_of, finetune, make_checkpoint, read_config
 from hub_standin import StandInHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from transformers import (
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2Model,
-    GPTNeoXConfig,
-    GPTNeoXModel,
-    LlamaConfig,
-    LlamaModel,
-    MixtralConfig,
-    MixtralModel,
-)
+from tiny_networks import tiny_model
+from transformers import BertConfig, BertModel
 
 from deltadex.errors import RequestError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
 from deltadex.indexer.architecture import place
-from deltadex.indexer.checkpoint import open_local, read_json
+from deltadex.indexer.checkpoint import open_local
 from deltadex.indexer.delta import DenseDelta
 from deltadex.indexer.hub.session import default_session
 from deltadex.indexer.job import choose_parts, parse_budget, read_parts
 from deltadex.search import StoredQuery, evaluate, find_similar
 
-SIZES = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 40,
-}
-MODELS = {
-    GPT2Model: GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=40, n_positions=16),
-    GPTNeoXModel: GPTNeoXConfig(**SIZES),
-    LlamaModel: LlamaConfig(num_key_value_heads=2, **SIZES),
-    MixtralModel: MixtralConfig(num_key_value_heads=2, num_local_experts=4, **SIZES),
-}
-
 
 def _placed(folder):
     checkpoint = open_local(folder)
     shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
-    return checkpoint, place(shapes, read_json((folder / "config.json").read_bytes()))
+    return checkpoint, place(shapes, read_config(folder))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", ["gpt2", "gpt_neox", "llama", "mixtral"])
 @pytest.mark.parametrize("share", [0.02, 0.3])
 def test_what_is_read_by_rows_is_cut_from_whole_matrices(model, share, tmp_path):
-    torch.manual_seed(0)
-    model(MODELS[model]).save_pretrained(tmp_path / "m")
+    tiny_model(model).save_pretrained(tmp_path / "m")
     checkpoint, placed = _placed(tmp_path / "m")
     parts = choose_parts(placed, share)
     before = checkpoint.bytes_read
@@ -102,7 +77,7 @@ def test_one_more_model_is_read_as_its_family_was(family, catalog):
     base = str(family / "base")
     index_family(catalog, IndexOptions(base=base, source=family / "models", budget="10%"))
     stored = load_file(family / "base" / "model.safetensors")
-    late = make_checkpoint(family / "late", finetune(stored, seed=9), config=_config(family))
+    late = make_checkpoint(family / "late", finetune(stored, seed=9), config=family / "base")
 
     report = index_family(catalog, IndexOptions(base=base, models=(str(late),)))
     indexed = fingerprint_query(catalog, str(late), catalog.bases()[0], report.recipes[0])
@@ -123,17 +98,18 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, catalog, fo
     default_session.cache_clear()
     session = default_session()
     base.save_pretrained(tmp_path / "config")
-    config = read_json((tmp_path / "config" / "config.json").read_bytes())
     stored = {name: t.detach().clone() for name, t in base.state_dict().items()}
-    make_checkpoint(tmp_path / "base", stored, config=config, form=form)
+    make_checkpoint(tmp_path / "base", stored, config=tmp_path / "config", form=form)
     layers = sum(t.nbytes for n, t in stored.items() if "layer." in n and t.dim() == 2)
     layers += stored["embeddings.word_embeddings.weight"].nbytes
     with StandInHub() as hub:
-        hub.add("acme/base", _files(tmp_path / "base"))
+        hub.add("acme/base", files_of(tmp_path / "base"))
         for number in range(3):
             tuned = finetune(stored, seed=number)
-            folder = make_checkpoint(tmp_path / f"m{number}", tuned, config=config, form=form)
-            hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
+            folder = make_checkpoint(
+                tmp_path / f"m{number}", tuned, config=tmp_path / "config", form=form
+            )
+            hub.add(f"user/m{number}", files_of(folder), parents=("acme/base",))
         session.endpoint, session.cache_dir = hub.endpoint, tmp_path / "cache"
         report = index_family(catalog, IndexOptions(base="acme/base", hub=True, budget="2%"))
         bodies, requests = hub.wire_bytes(), len(hub.requests("cdn"))
@@ -164,11 +140,3 @@ def test_a_size_is_the_share_that_it_buys(share, layer_bytes):
 def test_what_is_no_budget_is_refused(text):
     with pytest.raises(RequestError, match="budget"):
         parse_budget(text, 10**8)
-
-
-def _files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def _config(folder):
-    return read_json((folder / "base" / "config.json").read_bytes())

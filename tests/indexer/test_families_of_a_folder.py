@@ -1,19 +1,13 @@
 """`index FOLDER` of models of several bases."""
 
-import json
 import shutil
 
 import pytest
-from factories import lora_files, make_bert
+from factories import configure, lora_files, make_bert
 
 import deltadex as dx
 from deltadex.errors import SourceError
 from deltadex.questions.index import show_report
-
-
-def name_base(model, base):
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "_name_or_path": str(base)}))
 
 
 @pytest.fixture
@@ -23,7 +17,8 @@ def folder(made_family, tmp_path):
         shutil.copytree(made_family, tmp_path / name)
         shutil.copytree(made_family / "models", tmp_path / "all" / name)
     for model in ("one/a-0", "one/a-1", "one/b-0", "one/b-1", "two/a-0", "two/a-1"):
-        name_base(tmp_path / "all" / model, tmp_path / model.split("/")[0] / "base")
+        base = tmp_path / model.split("/")[0] / "base"
+        configure(tmp_path / "all" / model, _name_or_path=str(base))
     return tmp_path / "all"
 
 
@@ -75,7 +70,7 @@ def test_a_link_out_of_the_folder_beside_the_models_is_left_out_by_name(folder, 
 @pytest.mark.slow  # without a network the Hub is waited for
 def test_a_base_that_is_not_there_leaves_its_models_out_with_a_reason(folder, tmp_path):
     for model in ("two/a-0", "two/a-1"):
-        name_base(folder / model, tmp_path / "moved-away")
+        configure(folder / model, _name_or_path=str(tmp_path / "moved-away"))
 
     with dx.open(tmp_path / "c.duckdb") as db:
         document = db.index(folder).to_json()

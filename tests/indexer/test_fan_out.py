@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from factories import finetune, make_checkpoint, make_family
+from factories import finetune, make_family, save_models
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -29,11 +29,7 @@ def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("family")
     make_family(folder)
     base = load_file(folder / "base" / "model.safetensors")
-    config = (folder / "base" / "config.json").read_text()
-    for name in ("same", "short"):
-        make_checkpoint(folder / "models" / name, finetune(base, seed=9))
-        (folder / "models" / name / "config.json").write_text(config)
-    make_checkpoint(folder / "models" / "same", base)
+    save_models(folder, {"same": base, "short": finetune(base, seed=9)})
     weights = folder / "models" / "short" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     return folder

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, make_checkpoint, read_config, save_models
 from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError
@@ -28,10 +28,6 @@ def _codes(report):
 def _vector(catalog, id):
     row = catalog.model(id)
     return catalog.family(row.base, catalog.find_recipe(None, row.base)).by_id([id])[1][0]
-
-
-def _config(folder):
-    return json.loads((folder / "base" / "config.json").read_text())
 
 
 def test_a_family_is_indexed_found_and_scored_and_a_second_run_reads_nothing(family, catalog):
@@ -61,7 +57,7 @@ def test_an_edited_card_of_a_folder_changes_labels_but_those_of_a_user(family, c
 def test_embeddings_are_not_read_without_footprints(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
     wide = {**finetune(base, seed=1), "embeddings.word_embeddings.weight": torch.zeros(50_000, 32)}
-    make_checkpoint(tmp_path / "models" / "m", wide, config=_config(tmp_path))
+    save_models(tmp_path, {"m": wide})
 
     report = index_family(catalog, replace(_options(tmp_path), footprints=False))
 
@@ -104,14 +100,13 @@ def test_models_that_end_together_share_a_transaction_and_are_reported_after_it(
 
 def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
-    tuned, config = finetune(base, seed=1, rank=3), _config(tmp_path)
+    tuned, config = finetune(base, seed=1, rank=3), tmp_path / "base"
     models = tmp_path / "models"
-    make_checkpoint(models / "one", tuned, config=config)
+    save_models(tmp_path, {"one": tuned, "prefix": {f"bert.{n}": t for n, t in tuned.items()}})
     make_checkpoint(
         models / "many", tuned, config=config, shards=4, order=sorted(tuned, reverse=True)
     )
     make_checkpoint(models / "bin", tuned, config=config, form="bin")
-    make_checkpoint(models / "prefix", {f"bert.{n}": t for n, t in tuned.items()}, config=config)
 
     index_family(catalog, _options(tmp_path))
 
@@ -125,7 +120,7 @@ def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog):
     tuned = finetune(base, seed=1, rank=4, scale=0.01)
     for dtype in ("float32", *least):
         stored = {n: t.to(getattr(torch, dtype)) for n, t in tuned.items()}
-        make_checkpoint(tmp_path / "models" / dtype, stored, config=_config(tmp_path))
+        save_models(tmp_path, {dtype: stored})
 
     index_family(catalog, _options(tmp_path))
 
@@ -137,7 +132,7 @@ def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog):
 
 def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
-    config, models = _config(tmp_path), tmp_path / "models"
+    config, models = read_config(tmp_path / "base"), tmp_path / "models"
     tuned = finetune(base, seed=1)
     name = next(n for n in tuned if n.endswith("query.weight"))
 

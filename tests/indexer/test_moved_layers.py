@@ -1,10 +1,8 @@
 """Models with moved layers or renamed tensors are indexed in the places of the base."""
 
-import json
-
 import numpy as np
 import pytest
-from factories import finetune, in_order, make_bert, make_checkpoint
+from factories import finetune, in_order, make_bert, make_checkpoint, read_config
 
 from deltadex.indexer.index import index_family
 from deltadex.indexer.options import IndexOptions
@@ -18,7 +16,6 @@ def indexed(tmp_path_factory):
     """A fine-tune, the same one in other forms, and a stranger, indexed."""
     folder = tmp_path_factory.mktemp("moved")
     base = make_bert(folder / "base", seed=0, layers=LAYERS)
-    config = json.loads((folder / "base" / "config.json").read_text())
     tuned = finetune(base, seed=1)
     stranger = make_bert(folder / "other", seed=9, layers=LAYERS)
     top = {n: stranger[n] if "layer.3." in n else t for n, t in tuned.items()}
@@ -33,8 +30,8 @@ def indexed(tmp_path_factory):
         "stranger": in_order(stranger, (0, 2, 3)),
     }
     for name, tensors in forms.items():
-        make_checkpoint(folder / "models" / name, tensors, config=config, shards=2)
-    claiming = {**config, "_name_or_path": "someone/other-base"}
+        make_checkpoint(folder / "models" / name, tensors, config=folder / "base", shards=2)
+    claiming = {**read_config(folder / "base"), "_name_or_path": "someone/other-base"}
     make_checkpoint(folder / "models" / "claiming", tuned, config=claiming)
     options = IndexOptions(str(folder / "base"), folder / "models")
     with Catalog.open(folder / "c.duckdb") as catalog:

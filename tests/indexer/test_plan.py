@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 from factories import make_family
+from running import document, run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import RequestError
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.plan import SLOT_S, START_S, catalog_bytes, parse_bandwidth
@@ -52,11 +51,7 @@ def test_a_plan_of_a_folder_is_what_the_run_does(family):
     ],
 )
 def test_what_cannot_be_planned_is_said_in_one_line(family, tmp_path, arguments, code, line):
-    db = ["--db", str(tmp_path / "c.duckdb")]
-
-    done = CliRunner().invoke(
-        main, ["plan", str(family / "base"), str(family / "models"), *arguments, *db]
-    )
+    done = run(tmp_path, "plan", family / "base", family / "models", *arguments)
 
     assert done.exit_code == code
     assert line in done.output
@@ -64,17 +59,15 @@ def test_what_cannot_be_planned_is_said_in_one_line(family, tmp_path, arguments,
 
 
 def test_the_table_has_the_numbers_of_the_document(family, tmp_path):
-    command = ["plan", str(family / "base"), str(family / "models"), "--budget", "10%"]
-    command += ["--db", str(tmp_path / "c.duckdb")]
+    asked = ("plan", family / "base", family / "models", "--budget", "10%")
 
-    document = json.loads(CliRunner().invoke(main, [*command, "--json", "--quiet"]).stdout)
-    shown = CliRunner().invoke(main, [*command, "--quiet"])
+    plan, shown = document(tmp_path, *asked), run(tmp_path, *asked)
 
     assert shown.exit_code == 0
     assert "3 of 4 models would be read (1 refused)" in shown.stdout
     assert "(budget 10%)" in shown.stdout
-    assert document["refused"][0]["meaning"] in shown.stdout
-    assert f"a model of {document['disk']['slots']} slots" in shown.stdout
+    assert plan["refused"][0]["meaning"] in shown.stdout
+    assert f"a model of {plan['disk']['slots']} slots" in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, read_config, save_models
 from safetensors.torch import save_file
 
 import deltadex as dx
@@ -131,11 +131,10 @@ def copy_of(folder, tensors, form, config):
 
 def test_a_copy_in_four_bits_names_the_model_that_it_is_a_rounding_of(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, width=64)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    config = read_config(tmp_path / "base")
     tuned = {f"m{seed}": finetune(base, seed=seed, scale=0.02) for seed in range(3)}
     unknown = finetune(base, seed=9, scale=0.02)
-    for name, tensors in tuned.items():
-        make_checkpoint(tmp_path / "models" / name, tensors, config=config)
+    save_models(tmp_path, tuned)
     for form in FORMS:
         copy_of(tmp_path / "models" / f"{form}-m0", tuned["m0"], form, config)
         copy_of(tmp_path / "models" / f"{form}-base", base, form, config)

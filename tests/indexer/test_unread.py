@@ -5,7 +5,7 @@ import json
 import peft
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint, write_weights
+from factories import configure, finetune, make_bert, make_checkpoint, save_models, write_weights
 
 import deltadex as dx
 from deltadex.errors import RequestError
@@ -24,16 +24,15 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """A base with more matrices in one tensor of each layer than are read, and its config."""
+    """A base with more matrices in one tensor of each layer than are read."""
     folder = tmp_path_factory.mktemp("unread")
     tensors = make_bert(folder / "plain", seed=0)
-    config = json.loads((folder / "plain" / "config.json").read_text())
     draw = torch.Generator().manual_seed(1)
     tensors |= {
         GIZMO.format(n): torch.randn(MAX_EXPERTS + 1, 2, 2, generator=draw) for n in range(2)
     }
-    make_checkpoint(folder / "base", tensors, config=config)
-    return folder, tensors, config
+    make_checkpoint(folder / "base", tensors, config=folder / "plain")
+    return folder, tensors
 
 
 def whole_state(folder, config):
@@ -47,10 +46,10 @@ def whole_state(folder, config):
 
 @pytest.mark.parametrize("prefix", METHODS)
 def test_a_whole_state_dict_of_peft_is_not_read_whoever_asks(family, tmp_path, prefix):
-    folder, _, config = family
+    folder, _ = family
     state = whole_state(folder, METHODS[prefix])
     state = {prefix + name.removeprefix("base_model.model."): t for name, t in state.items()}
-    tuned = make_checkpoint(tmp_path / "models" / "tuned", state, config=config)
+    tuned = make_checkpoint(tmp_path / "models" / "tuned", state, config=folder / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "plain"), tmp_path / "models").to_json()
@@ -69,9 +68,9 @@ def test_a_whole_state_dict_of_peft_is_not_read_whoever_asks(family, tmp_path, p
 
 def indexed(family, tmp_path, changed, **options):
     """The report of a fine-tune that changed the tensors of these names."""
-    folder, base, config = family
+    folder, base = family
     tuned = {n: t * 1.1 if n in changed else t for n, t in base.items()}
-    make_checkpoint(tmp_path / "models" / "tuned", tuned, config=config)
+    make_checkpoint(tmp_path / "models" / "tuned", tuned, config=folder / "base")
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "base"), tmp_path / "models", **options).to_json()
         return report, db.audit().to_json()
@@ -117,9 +116,9 @@ def test_an_update_of_nothing_but_what_has_no_slot_is_not_read(family, tmp_path)
 
 
 def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
-    folder, base, config = family
+    folder, base = family
     more = finetune(base, seed=3) | {"encoder.layer.1.output.gadget.weight": torch.ones(4, 4)}
-    make_checkpoint(tmp_path / "models" / "tuned", more, config=config)
+    make_checkpoint(tmp_path / "models" / "tuned", more, config=folder / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "base"), tmp_path / "models").to_json()
@@ -129,9 +128,9 @@ def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
 
 
 def test_a_trace_of_equal_layers_is_no_copy_where_some_were_not_compared(family, tmp_path):
-    folder, base, config = family
-    copied = make_checkpoint(tmp_path / "copy", base, config=config)
-    tuned = make_checkpoint(tmp_path / "tuned", finetune(base, seed=3), config=config)
+    folder, base = family
+    copied = make_checkpoint(tmp_path / "copy", base, config=folder / "base")
+    tuned = make_checkpoint(tmp_path / "tuned", finetune(base, seed=3), config=folder / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         db.known_bases.add(str(folder / "base"))
@@ -143,7 +142,7 @@ def test_a_trace_of_equal_layers_is_no_copy_where_some_were_not_compared(family,
 
 
 def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, tmp_path):
-    folder, _, _ = family
+    folder, _ = family
     module = "base_model.model.encoder.layer.{}.attention.self.{}.lora_{}.weight"
     factors = {
         module.format(0, "query", "A"): torch.ones(2, 32),
@@ -167,10 +166,9 @@ def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, t
 
 def test_a_quantised_copy_is_refused_with_the_name_of_its_original(tmp_path):
     base = make_bert(tmp_path / "base", seed=0)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
-    make_checkpoint(tmp_path / "models" / "tuned", finetune(base, seed=3), config=config)
-    packed = config | {"quantization_config": {"quant_method": "gptq"}, "_name_or_path": "tuned"}
-    make_checkpoint(tmp_path / "models" / "tuned-gptq", base, config=packed)
+    save_models(tmp_path, {"tuned": finetune(base, seed=3), "tuned-gptq": base})
+    packed = {"quantization_config": {"quant_method": "gptq"}, "_name_or_path": "tuned"}
+    configure(tmp_path / "models" / "tuned-gptq", **packed)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()

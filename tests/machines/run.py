@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -36,43 +35,10 @@ HIDDEN = re.compile(r"chromium.*|google-chrome.*|uvx?")
 NEEDED = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """A clone's place, user and environment; the ordinary ones where nothing is said.
-
-    Attributes:
-        python: Makes the virtual environment.
-        is_unusual: Run as a user without root's rights, with Ctrl-C ignored, umask 077, LANG=C, a
-            home that cannot be written, no Chromium, no uv, in a folder with a space and an é.
-    """
-
-    name: str
-    python: Path | None = None
-    is_unusual: bool = False
-
-    def run(self, root):
-        """What `make test` in a fresh clone gives, or why it cannot be run here."""
-        python = self.python or _python_for_anybody()
-        if python is None:
-            return "there is no Python here that a user without root's rights can run"
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            clone = folder / (FOLDER if self.is_unusual else "deltadex")
-            subprocess.run(["git", "clone", "-q", str(root), str(clone)], check=True)
-            return subprocess.run(
-                ["make", "test", f"PYTHON={python}"],
-                cwd=clone,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                **(_unusual(folder, clone) if self.is_unusual else {}),
-            )
-
-
 def _unusual(folder, clone):
-    """Options of `subprocess.run`; the clone is handed over to the user that they name."""
+    """Options of `subprocess.run`: as a user without root's rights, to whom the clone is handed
+    over, with Ctrl-C ignored, umask 077, LANG=C, a home that cannot be written, no Chromium, no uv.
+    """
     folder.chmod(0o755)
     home = folder / "home"
     home.mkdir(mode=0o555)
@@ -101,37 +67,25 @@ def _hide(folder):
     return folder
 
 
+def _serves(python, **user):
+    try:
+        return not subprocess.run([python, "-c", NEEDED], capture_output=True, **user).returncode
+    except OSError:
+        return False
+
+
 def _python_for_anybody():
-    for place in (sys.executable, *(f"{folder}/python3" for folder in os.defpath.split(":"))):
-        python = Path(place).resolve()
-        try:
-            subprocess.run(
-                [str(python), "-c", NEEDED], check=True, capture_output=True, **_nobody()
-            )
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return python
-    return None
+    places = (sys.executable, *(f"{folder}/python3" for folder in os.defpath.split(":")))
+    found = (python for python in map(os.path.realpath, places) if _serves(python, **_nobody()))
+    return next(found, None)
 
 
 def _pythons():
     """One interpreter of each version from 3.11 on: on PATH, or installed beside this one."""
     beside = Path(sys.base_prefix).parent
-    pythons = {}
-    for number in range(11, 20):
-        version = f"3.{number}"
+    for version in (f"3.{number}" for number in range(11, 20)):
         places = [shutil.which(f"python{version}"), *beside.glob(f"{version}.*/bin/python3")]
-        for place in filter(None, places):
-            tried = subprocess.run([str(place), "-c", NEEDED], capture_output=True)
-            if tried.returncode == 0:
-                pythons.setdefault(version, Path(place))
-    return list(pythons.values())
-
-
-SURROUNDINGS = (
-    Surroundings(name="an unusual place", is_unusual=True),
-    *(Surroundings(name=str(python), python=python) for python in _pythons()),
-)
+        yield from [str(place) for place in places if place and _serves(place)][:1]
 
 
 # Runs
@@ -148,30 +102,28 @@ def run_numeric_tests(tests):
         if reason:
             print(f"{variant.name:32} left out: {reason}", flush=True)
             continue
-        start = time.monotonic()
         command = [sys.executable, "-m", "pytest", *tests, "-m", "not slow", SAME_EXAMPLES]
-        ended = subprocess.run(
-            [*command, "-n", "2", "--dist", "loadfile"],
-            cwd=ROOT,
-            env=variant.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        passed &= _tell(variant.name, ended.returncode, ended.stdout, time.monotonic() - start)
+        workers = ("-n", "2", "--dist", "loadfile")
+        passed &= _run(variant.name, [*command, *workers], cwd=ROOT, env=variant.environment)
     return passed
 
 
 def run_in_surroundings():
-    """Run the whole suite in each of `SURROUNDINGS`; whether all passed that could be run."""
+    """Run the whole suite in fresh clones: in an unusual place, whose path has a space and an é,
+    and with each Python; whether all passed that could be run."""
     passed = True
-    for surroundings in SURROUNDINGS:
-        start = time.monotonic()
-        ended = surroundings.run(ROOT)
-        if isinstance(ended, str):
-            print(f"{surroundings.name:32} left out: {ended}", flush=True)
-            continue
-        passed &= _tell(surroundings.name, ended.returncode, ended.stdout, time.monotonic() - start)
+    for python in (None, *_pythons()):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder, name = Path(temporary), python or "an unusual place"
+            clone = folder / ("deltadex" if python else FOLDER)
+            subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+            options = {} if python else _unusual(folder, clone)
+            python = python or _python_for_anybody()
+            if python is None:
+                print(f"{name:32} left out: no Python here that a user without root's rights runs")
+                continue
+            command = ["make", "test", f"PYTHON={python}"]
+            passed &= _run(name, command, cwd=clone, stdin=subprocess.DEVNULL, **options)
     return passed
 
 
@@ -185,13 +137,17 @@ def make_golden():
         subprocess.run(command, env=variant.environment, check=True)
 
 
-def _tell(name, code, output, seconds):
+def _run(name, command, **options):
     """Print a run's closing line, and all of it where it failed; whether it passed."""
-    closing = next((line for line in reversed(output.splitlines()) if " in " in line), "no result")
-    print(f"{name:32} {seconds:5.0f} s  exit {code}  {closing.strip('= ')}", flush=True)
-    if code:
-        print(output, flush=True)
-    return code == 0
+    start = time.monotonic()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ended = subprocess.run(command, text=True, errors="replace", **pipes, **options)
+    lines, seconds = ended.stdout.splitlines(), time.monotonic() - start
+    closing = next((line for line in reversed(lines) if " in " in line), "no result")
+    print(f"{name:32} {seconds:5.0f} s  exit {ended.returncode}  {closing.strip('= ')}", flush=True)
+    if ended.returncode:
+        print(ended.stdout, flush=True)
+    return ended.returncode == 0
 
 
 def main():

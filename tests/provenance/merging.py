@@ -2,8 +2,9 @@
 
 import numpy as np
 import torch
+from catalogs import matrix_update
 
-from deltadex.indexer import DenseDelta, LinearPool, MatrixUpdate
+from deltadex.indexer import DenseDelta, LinearPool
 from deltadex.indexer.fingerprint import sketch_recipe
 from deltadex.records import Slot
 from deltadex.store import FamilyUpdates
@@ -29,14 +30,7 @@ def sketched(updates, *, floor=0.0):
     for update in updates:
         pool = LinearPool(RECIPE)
         for slot, matrix in zip(SLOTS, update, strict=True):
-            kept = MatrixUpdate(
-                slot=slot,
-                part="",
-                delta=DenseDelta(matrix.contiguous()),
-                shape=(WIDTH, WIDTH),
-                noise_norm=0.0,
-                weight_norm=None,
-            )
+            kept = matrix_update(slot, DenseDelta(matrix.contiguous()), (WIDTH, WIDTH))
             pool.take(slot, pool.features(kept))
         sketch = pool.sketch()
         pooled.append(sketch.pooled)

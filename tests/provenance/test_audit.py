@@ -2,11 +2,13 @@ import math
 import re
 import shutil
 
+import duckdb
 import numpy as np
 import pytest
 import torch
 from catalogs import AXES, make_indexed
-from factories import make_bert, make_checkpoint, random_update
+from factories import make_bert, make_checkpoint, random_update, save_models
+from safetensors.torch import load_file
 
 import deltadex as dx
 from deltadex.errors import UnknownModel
@@ -64,11 +66,10 @@ def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
     base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
     (folder / "base" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
-    models, config = folder / "models", (folder / "base" / "config.json").read_text()
+    models = folder / "models"
 
     def save(name, tensors, card=""):
-        make_checkpoint(models / name, tensors)
-        (models / name / "config.json").write_text(config)
+        save_models(folder, {name: tensors})
         if card:
             (models / name / "README.md").write_text(f"---\n{card}\n---\n")
 
@@ -137,12 +138,9 @@ def test_details_are_plain_sentences(findings):
 def test_the_strength_is_that_of_the_singular_direction_of_the_true_update(
     family, tmp_path, strength
 ):
-    from safetensors.torch import load_file
-
     base = load_file(family / "base" / "model.safetensors")
     edited = edit(base, strength, seed=9)
-    make_checkpoint(tmp_path / "edited", edited)
-    shutil.copy(family / "base" / "config.json", tmp_path / "edited")
+    make_checkpoint(tmp_path / "edited", edited, config=family / "base")
     left = []
     for name in filter(is_writer, base):
         u = torch.linalg.svd(edited[name] - base[name]).U[:, 0]
@@ -176,12 +174,10 @@ def scaled(base, generator):
 
 @pytest.mark.parametrize("make", [rank_one, truncated, scaled])
 def test_other_changes_are_no_edit(family, tmp_path, make):
-    from safetensors.torch import load_file
-
     base = load_file(family / "base" / "model.safetensors")
     updates = make(base, torch.Generator().manual_seed(5))
-    make_checkpoint(tmp_path / "other", {n: base[n] + updates.get(n, 0.0) for n in base})
-    shutil.copy(family / "base" / "config.json", tmp_path / "other")
+    other = {n: base[n] + updates.get(n, 0.0) for n in base}
+    make_checkpoint(tmp_path / "other", other, config=family / "base")
 
     with Catalog.open(family / "c.duckdb", read_only=True) as catalog:
         opened = resolve_base(catalog, str(family / "base"))
@@ -214,7 +210,6 @@ def test_a_model_a_filter_and_a_base_choose_the_models(family):
 
 def test_licences_of_ancestors_count_also_through_claims_and_cycles(family, tmp_path):
     shutil.copy(family / "c.duckdb", tmp_path)
-    import duckdb
 
     with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
         connection.execute("UPDATE families SET license = NULL")
@@ -317,7 +312,6 @@ def edits(tmp_path_factory):
     """By model what audit finds in eight ordinary models and edited ones; and failures."""
     folder = tmp_path_factory.mktemp("edits")
     base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
-    config = (folder / "base" / "config.json").read_text()
     models = {f"plain-{seed}": tune(base, seed) for seed in range(8)}
     models["two"] = without_directions(base, 2, 1.0, seed=1)
     models["two-tuned"] = without_directions(base, 2, 0.8, length=1.0, seed=2)
@@ -329,9 +323,7 @@ def edits(tmp_path_factory):
         n: one_step_further(t, 0.05) if t.dim() == 2 and "layer." in n else t.bfloat16()
         for n, t in base.items()
     }
-    for name, tensors in models.items():
-        make_checkpoint(folder / "models" / name, tensors)
-        (folder / "models" / name / "config.json").write_text(config)
+    save_models(folder, models)
     with dx.open(folder / "c.duckdb") as db:
         report = db.index(folder / "base", folder / "models").to_json()
         failed = {row["model"]: row for row in report["failed"]}

@@ -1,12 +1,11 @@
 """A copy and a duplicate are equal in every tensor; what else is said, says what differs."""
 
-import json
 import re
 import shutil
 
 import pytest
 import torch
-from factories import make_bert, make_checkpoint
+from factories import in_type, make_bert, make_checkpoint, save_models
 from test_audit import edit
 from test_trace import in_order
 
@@ -14,10 +13,6 @@ import deltadex as dx
 
 WORDS = "embeddings.word_embeddings.weight"
 DRAWN = torch.Generator().manual_seed(0)
-
-
-def in_type(tensors, dtype):
-    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
 def without_neurons(tensors, kept):
@@ -87,11 +82,9 @@ def family(tmp_path_factory):
     """A base, and a model of each change, and two true copies."""
     folder = tmp_path_factory.mktemp("copies")
     base = make_bert(folder / "base", seed=0, layers=6, width=64)
-    config = json.loads((folder / "base" / "config.json").read_text())
     made = {name: change(base) for name, (change, _) in CHANGES.items()}
     made |= {"copy": base, "short copy": in_type(base, torch.bfloat16)}
-    for name, tensors in made.items():
-        make_checkpoint(folder / "models" / name, tensors, config=config)
+    save_models(folder, made)
     with dx.open(folder / "c.duckdb") as db:
         db.known_bases.add(folder / "base")
     return folder
@@ -134,22 +127,19 @@ def findings(family, tmp_path_factory):
     """Of all these models, and of two that were edited along one direction."""
     folder = tmp_path_factory.mktemp("audited")
     base = make_bert(folder / "base", seed=0, layers=4, width=64)
-    config = json.loads((folder / "base" / "config.json").read_text())
     edited = edit(base, 1.0)
     models = {
         "a-edited": edited,
         "b-weaker": edit(base, 0.97),
         "c-norms": {n: t + 0.1 if "LayerNorm" in n else t for n, t in edited.items()},
-        "d-same": edited,
         "e-weaker-short": in_type(edit(base, 0.97), torch.bfloat16),
         "f-weakest-short": in_type(edit(base, 0.9), torch.bfloat16),
         "g-weakest-half": in_type(edit(base, 0.9), torch.float16),
     }
     long = edit(base, 0.9)
     models["h-weakest-mixed"] = {n: t.bfloat16() if "query" in n else t for n, t in long.items()}
-    for name, tensors in models.items():
-        form = {"shards": 2} if name == "d-same" else {}
-        make_checkpoint(folder / "models" / name, tensors, config=config, **form)
+    save_models(folder, models)
+    make_checkpoint(folder / "models" / "d-same", edited, config=folder / "base", shards=2)
     with dx.open(folder / "c.duckdb") as db:
         db.index(family / "base", family / "models")
         db.index(folder / "base", folder / "models")
@@ -187,12 +177,11 @@ def test_edits_of_another_strength_or_with_other_norms_are_no_copies(findings):
 
 def test_transposed_attentions_are_counted_in_every_layer(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, layers=6, width=64)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
     turned = {
         n: t.T.contiguous() if re.search(r"attention\..*weight", n) and t.dim() == 2 else t
         for n, t in base.items()
     }
-    folder = make_checkpoint(tmp_path / "m", turned, config=config)
+    folder = make_checkpoint(tmp_path / "m", turned, config=tmp_path / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         db.known_bases.add(tmp_path / "base")

@@ -3,23 +3,21 @@
 import copy
 import json
 import re
-import resource
 import shutil
 import warnings
-from contextlib import contextmanager
 
 import huggingface_hub
 import numpy as np
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
+from factories import files_of
 from hub_standin import StandInHub
 from peft import LoraConfig, PeftModel, get_peft_model
+from running import run, short_files
 from safetensors.torch import load_file, save_file
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import RequestError, StoreFull
 from deltadex.indexer.hub.session import default_session
 from deltadex.provenance.extraction.low_rank import ExtractedUpdate, deal_out
@@ -270,16 +268,6 @@ def test_pythons_module_names_that_end_alike_are_saved_together():
     assert saved_modules((), names, ()) == []
 
 
-@contextmanager
-def _full_disk():
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def _refusal(db, folder, error=RequestError, **options):
     before = {path.name for path in folder.iterdir()}
     with pytest.raises(error) as caught:
@@ -298,7 +286,7 @@ def test_what_cannot_be_extracted_is_one_line_and_leaves_nothing(db, tmp_path):
 
     _tuned(base).save_pretrained(tmp_path / "model")
     tensors, content = load_file(weights), weights.read_bytes()
-    with _full_disk():
+    with short_files(10_000):
         assert "File too large" in _refusal(db, tmp_path, StoreFull)
     assert "--rank or --bytes, not both" in _refusal(db, tmp_path, rank=4, bytes="9MB")
     assert "are needed for one rank" in _refusal(db, tmp_path, bytes="1kb")
@@ -353,9 +341,8 @@ def test_a_folder_that_is_taken_is_replaced_only_by_force_and_as_an_adapter(pair
     out.mkdir()
 
     def command(*more):
-        place = ("--base", pair / "base", "-o", out, "--rank", 2, "--db", tmp_path / "none")
-        words = ["extract-adapter", pair / "model", *place, *more]
-        return CliRunner().invoke(main, [*map(str, words)])
+        place = ("--base", pair / "base", "-o", out, "--rank", 2)
+        return run(tmp_path, "extract-adapter", pair / "model", *place, *more)
 
     assert command().exit_code == 0
     (out / "notes.txt").write_text("mine")
@@ -395,8 +382,7 @@ def test_a_model_and_a_base_on_the_hub_are_read_by_ranges(pair, tmp_path, monkey
         monkeypatch.setattr(session, "endpoint", hub.endpoint)
         monkeypatch.setattr(session, "cache_dir", tmp_path / "cache")
         for name in ("base", "model"):
-            files = {path.name: path.read_bytes() for path in (pair / name).iterdir()}
-            hub.add(f"org/{name}", files, parents=["org/base"] * (name == "model"))
+            hub.add(f"org/{name}", files_of(pair / name), parents=["org/base"] * (name == "model"))
         document = db.extract_adapter("org/model", tmp_path / "out", rank=4).to_json()
     huggingface_hub.close_session()
     with dx.open() as db:

@@ -1,10 +1,16 @@
 """What layers, vocabularies and stored types say of the direction of an edge."""
 
-import json
-
 import pytest
 import torch
-from factories import finetune, lora_files, make_bert, make_checkpoint
+from factories import (
+    configure,
+    finetune,
+    in_type,
+    lora_files,
+    make_bert,
+    make_checkpoint,
+    save_models,
+)
 from safetensors.torch import load
 from test_trace import in_order
 
@@ -13,16 +19,11 @@ import deltadex as dx
 WORDS = "embeddings.word_embeddings.weight"
 
 
-def stored(tensors, dtype):
-    return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
-
-
 @pytest.fixture(scope="module")
 def lineage(tmp_path_factory):
     """Of models whose names order them against their descent; parents by child."""
     folder = tmp_path_factory.mktemp("forms")
     base = make_bert(folder / "base", seed=0, layers=6, width=64)
-    config = json.loads((folder / "base" / "config.json").read_text())
     full, other = finetune(base, seed=1), finetune(base, seed=2)
     short, deep = in_order(full, [0, 1, 3, 5]), in_order(other, [0, 1, 1, 2, 3, 4, 4, 5])
     grown = {**other, WORDS: torch.cat([other[WORDS], torch.ones(6, 64)])}
@@ -34,14 +35,14 @@ def lineage(tmp_path_factory):
         "e-deep-child": finetune(deep, seed=5, scale=0.02),
         "f-grown": grown,
         "g-other": other,
-        "h-bfloat16": stored(finetune(base, seed=6, scale=0.3), torch.bfloat16),
+        "h-bfloat16": in_type(finetune(base, seed=6, scale=0.3), torch.bfloat16),
         **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
     }
-    models["a-upcast"] = stored(models["h-bfloat16"], torch.float32)
+    models["a-upcast"] = in_type(models["h-bfloat16"], torch.float32)
     for name, tensors in models.items():
         layers = len({n.split(".")[2] for n in tensors if n.startswith("encoder.layer")})
-        own = {**config, "num_hidden_layers": layers, "vocab_size": len(tensors[WORDS])}
-        make_checkpoint(folder / "models" / name, tensors, config=own)
+        made = make_checkpoint(folder / "models" / name, tensors, config=folder / "base")
+        configure(made, num_hidden_layers=layers, vocab_size=len(tensors[WORDS]))
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models")
         rows = {m["model"]: m for m in db.models().to_json()["models"]}
@@ -84,7 +85,7 @@ def test_of_equal_updates_in_two_types_the_shorter_one_is_the_original(lineage):
 
 def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
     base = make_bert(tmp_path / "base", seed=0, width=64)
-    config, merged = json.loads((tmp_path / "base" / "config.json").read_text()), dict(base)
+    merged = dict(base)
     (tmp_path / "models" / "adapter").mkdir(parents=True)
     for name, content in lora_files(base).items():
         own = content.replace(b"org/base", str(tmp_path / "base").encode())
@@ -95,8 +96,7 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
         matrix = name.removeprefix("base_model.model.").replace("lora_A.", "")
         update = factors[name.replace("lora_A", "lora_B")] @ factors[name] / 48
         merged[matrix] = base[matrix] + update
-    for name, tensors in {"merged": merged, "other": finetune(base, seed=1)}.items():
-        make_checkpoint(tmp_path / "models" / name, tensors, config=config)
+    save_models(tmp_path, {"merged": merged, "other": finetune(base, seed=1)})
     with dx.open(None) as db:
         db.index(tmp_path / "base", tmp_path / "models")
         kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}

@@ -1,11 +1,9 @@
 """What the tokens that training touched say of descent, of copies, and of audits."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint
+from factories import finetune, make_bert, make_checkpoint, read_config, save_models
 
 import deltadex as dx
 from deltadex.provenance.lineage.touched import LACKING, TouchedTokens
@@ -42,7 +40,7 @@ COPIES = {
 def db(tmp_path_factory):
     folder = tmp_path_factory.mktemp("touched")
     small = make_bert(folder / "small", seed=0, layers=6, width=64)
-    config = json.loads((folder / "small" / "config.json").read_text()) | {"vocab_size": 2000}
+    config = read_config(folder / "small") | {"vocab_size": 2000}
     base = {**small, WORDS: 0.02 * torch.randn(2000, 64, generator=DRAWN)}
     make_checkpoint(folder / "base", base, config=config)
     first = trained(base, slice(0, 60), seed=1)
@@ -55,17 +53,12 @@ def db(tmp_path_factory):
         "merge": {
             n: 0.6 * t + 0.4 * twin[n] if t.is_floating_point() else t for n, t in first.items()
         },
-        "z-copy": first,
         "few rows": with_words(first, COPIES["few rows"]),
         "all rows": with_words(first, COPIES["all rows"]),
         "z permuted": with_words(twin, COPIES["z permuted"]),
     }
-    for name, tensors in models.items():
-        shards = {"shards": 2} if name == "z-copy" else {}
-        made = folder / "models" / name
-        make_checkpoint(
-            made, {n: t.contiguous() for n, t in tensors.items()}, config=config, **shards
-        )
+    save_models(folder, models)
+    make_checkpoint(folder / "models" / "z-copy", first, config=config, shards=2)
     with dx.open(folder / "c.duckdb") as opened:
         opened.index(folder / "base", folder / "models")
         yield opened

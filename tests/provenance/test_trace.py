@@ -1,10 +1,8 @@
 """The base that `trace` finds is the one that a model was made from, and no decoy has one."""
 
-import json
-
 import pytest
 import torch
-from factories import LAYER, finetune, in_order, make_bert, make_checkpoint
+from factories import LAYER, configure, finetune, in_order, make_bert, make_checkpoint
 from traced_bases import MAKERS
 
 import deltadex as dx
@@ -194,10 +192,9 @@ def test_of_equal_bases_all_are_named_and_the_first_by_name_is_chosen(bases, tmp
 def test_a_card_that_names_another_known_base_is_said(bases, tmp_path):
     config = {**bases.configs["bert"], "_name_or_path": bases.path("gpt2")}
     folder = make_checkpoint(tmp_path / "m", finetune(bases.tensors["bert"], seed=1), config=config)
-    own = {**config, "_name_or_path": str(folder)}
 
     said = bases.db.trace(str(folder)).to_json()["notes"]
-    (folder / "config.json").write_text(json.dumps(own))
+    configure(folder, _name_or_path=str(folder))
     itself = bases.db.trace(str(folder)).to_json()
 
     assert said == [f"its files name {bases.path('gpt2')}; its weights show {bases.path('bert')}"]

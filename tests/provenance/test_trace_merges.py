@@ -1,6 +1,5 @@
 """`trace` of merges: from files to the document and mergekit's config."""
 
-import json
 import shutil
 
 import pytest
@@ -18,7 +17,6 @@ def family(tmp_path_factory):
     """A base, five fine-tunes, a copy of one, and merges of the first two; all but two indexed."""
     folder = tmp_path_factory.mktemp("merges")
     base = make_bert(folder / "base", seed=0, width=64)
-    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
     tuned = [
         make_bert(folder / "models" / f"m{n}", seed=n, width=64, base=base) for n in range(1, 6)
     ]
@@ -31,7 +29,7 @@ def family(tmp_path_factory):
     third, fourth = tuned[2:4]
     for name, tensors, classes in (("m3", third, 3), ("m4", fourth, 5)):
         head = {"classifier.weight": torch.zeros(classes, 64)}
-        make_checkpoint(folder / "models" / name, tensors | head, config=config)
+        make_checkpoint(folder / "models" / name, tensors | head, config=folder / "base")
     headed = {
         n: 0.4 * t + 0.6 * fourth[n] if t.is_floating_point() else t for n, t in third.items()
     }
@@ -45,7 +43,7 @@ def family(tmp_path_factory):
     merges["headed"] = headed
     merges["graded"] = {n: graded(n, t, fourth[n]) for n, t in third.items()}
     for name, tensors in merges.items():
-        make_checkpoint(folder / name, tensors, config=config)
+        make_checkpoint(folder / name, tensors, config=folder / "base")
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models")
     return folder
@@ -157,8 +155,7 @@ def test_a_copy_in_a_shorter_type_is_a_copy_and_a_scaled_update_none(
     base, tuned = (load_file(family / n / "model.safetensors") for n in ("base", "models/m1"))
     moved = {n: t.lerp(tuned[n], weight) for n, t in base.items() if t.is_floating_point()}
     short = {n: t.to(type) for n, t in (tuned | moved).items()}
-    config = json.loads((family / "base" / "config.json").read_text("utf-8"))
-    make_checkpoint(tmp_path / "short", short, config=config)
+    make_checkpoint(tmp_path / "short", short, config=family / "base")
 
     answer = trace(family, tmp_path / "short")
 

@@ -1,9 +1,7 @@
 """Bases of three architectures as transformers makes them, and a catalog that knows them."""
 
-import json
-
 import torch
-from factories import make_bert, make_checkpoint
+from factories import make_bert, make_checkpoint, read_config
 
 import deltadex as dx
 
@@ -58,9 +56,7 @@ class Bases:
     def __init__(self, folder):
         self.folder = folder
         self.tensors = {name: make(folder / name, 0) for name, make in MAKERS.items()}
-        self.configs = {
-            name: json.loads((folder / name / "config.json").read_text()) for name in MAKERS
-        }
+        self.configs = {name: read_config(folder / name) for name in MAKERS}
         self.db = dx.open(folder / "c.duckdb")
         self.db.known_bases.add(*(folder / name for name in MAKERS))
 

@@ -5,23 +5,16 @@ transformers would save it. Where one of `CASES` preserves the model's function,
 up to the rounding of float32.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 
 import torch
 
-State = dict[str, torch.Tensor]
-BERT_LAYER, LLAMA_LAYER = "encoder.layer.", "model.layers."
-
-
 # How a family names its tensors. `norms` are in a layer; `tail`: matrices outside of layers that
 # read the residual stream.
 BERT = SimpleNamespace(
-    layer=BERT_LAYER,
+    layer="encoder.layer.",
     words="embeddings.word_embeddings.weight",
     embeddings=("embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"),
     q="attention.self.query",
@@ -36,7 +29,7 @@ BERT = SimpleNamespace(
     rotary=False,
 )
 LLAMA = SimpleNamespace(
-    layer=LLAMA_LAYER,
+    layer="model.layers.",
     words="model.embed_tokens.weight",
     embeddings=(),
     q="self_attn.q_proj",
@@ -56,36 +49,33 @@ LLAMA = SimpleNamespace(
 class Model:
     """A checkpoint in memory."""
 
-    state: State
-    config: Mapping[str, object]
+    state: dict
+    config: dict
 
     @property
-    def names(self) -> SimpleNamespace:
+    def names(self):
         return LLAMA if self.config["model_type"] == "llama" else BERT
 
     @property
-    def layers(self) -> int:
-        return self.number("num_hidden_layers")
+    def layers(self):
+        return self.config["num_hidden_layers"]
 
     @property
-    def heads(self) -> int:
-        return self.number("num_attention_heads")
+    def heads(self):
+        return self.config["num_attention_heads"]
 
     @property
-    def kv_heads(self) -> int:
-        return int(str(self.config.get("num_key_value_heads", self.heads)))
+    def kv_heads(self):
+        return self.config.get("num_key_value_heads", self.heads)
 
-    def number(self, key: str) -> int:
-        return int(str(self.config[key]))
-
-    def prefix(self, layer: int) -> str:
+    def prefix(self, layer):
         return f"{self.names.layer}{layer}."
 
-    def with_state(self, changed: State, **config: object) -> Model:
+    def with_state(self, changed, **config):
         return replace(self, state=self.state | changed, config={**self.config, **config})
 
 
-def keep_layers(model: Model, *, order: Sequence[int]) -> Model:
+def keep_layers(model, *, order):
     """A model of the named layers, in this order: some dropped, repeated or interleaved."""
     layer = model.names.layer
     state = {name: t for name, t in model.state.items() if not name.startswith(layer)}
@@ -98,7 +88,7 @@ def keep_layers(model: Model, *, order: Sequence[int]) -> Model:
     return replace(model, state=state, config=config)
 
 
-def permute_neurons(model: Model, *, seed: int = 1) -> Model:
+def permute_neurons(model, *, seed=1):
     """The neurons of every feed-forward block in another order, one for each layer."""
     names, generator, changed = model.names, torch.Generator().manual_seed(seed), {}
     for layer in range(model.layers):
@@ -107,18 +97,22 @@ def permute_neurons(model: Model, *, seed: int = 1) -> Model:
         order = torch.randperm(model.state[down].shape[1], generator=generator)
         changed[down] = model.state[down][:, order]
         for up in names.ups:
-            for name in (f"{start}{up}.weight", f"{start}{up}.bias"):
-                if name in model.state:
-                    changed[name] = model.state[name][order]
+            for name in _parts(model.state, f"{start}{up}"):
+                changed[name] = model.state[name][order]
     return model.with_state(changed)
 
 
-def _heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:
+def _parts(state, module):
+    """The names of its weight, and of its bias where it has one."""
+    return [name for name in (f"{module}.weight", f"{module}.bias") if name in state]
+
+
+def _heads(tensor, heads):
     """(heads, rows of a head, columns); a bias has one column."""
     return tensor.reshape(heads, tensor.shape[0] // heads, -1)
 
 
-def permute_heads(model: Model, *, seed: int = 2) -> Model:
+def permute_heads(model, *, seed=2):
     """The attention heads of every layer in another order; those that share keys stay together."""
     names, generator, changed = model.names, torch.Generator().manual_seed(seed), {}
     group = model.heads // model.kv_heads
@@ -127,16 +121,15 @@ def permute_heads(model: Model, *, seed: int = 2) -> Model:
         keys = torch.randperm(model.kv_heads, generator=generator)
         queries = (keys[:, None] * group + torch.arange(group)).flatten()
         for role, order in ((names.q, queries), (names.k, keys), (names.v, keys)):
-            for name in (f"{start}{role}.weight", f"{start}{role}.bias"):
-                if name in model.state:
-                    old = model.state[name]
-                    changed[name] = _heads(old, len(order))[order].reshape(old.shape)
+            for name in _parts(model.state, f"{start}{role}"):
+                old = model.state[name]
+                changed[name] = _heads(old, len(order))[order].reshape(old.shape)
         o = f"{start}{names.o}.weight"
         changed[o] = _heads(model.state[o].T, len(queries))[queries].flatten(0, 1).T
     return model.with_state(changed)
 
 
-def transform_queries_and_keys(model: Model, *, seed: int = 3) -> Model:
+def transform_queries_and_keys(model, *, seed=3):
     """Q → RQ and K → R⁻ᵀK with an invertible R of each key head, biases too. With rotary positions
     R turns and scales each pair of dimensions, which is what commutes with them."""
     names, generator, changed = model.names, torch.Generator().manual_seed(seed), {}
@@ -149,15 +142,14 @@ def transform_queries_and_keys(model: Model, *, seed: int = 3) -> Model:
             (names.q, maps.repeat_interleave(group, 0)),
             (names.k, torch.linalg.inv(maps).mT),
         ):
-            for name in (f"{start}{role}.weight", f"{start}{role}.bias"):
-                if name in model.state:
-                    old = model.state[name]
-                    turned = applied @ _heads(old, len(applied)).double()
-                    changed[name] = turned.reshape(old.shape).float()
+            for name in _parts(model.state, f"{start}{role}"):
+                old = model.state[name]
+                turned = applied @ _heads(old, len(applied)).double()
+                changed[name] = turned.reshape(old.shape).float()
     return model.with_state(changed)
 
 
-def _mixing(n: int, size: int, generator: torch.Generator, *, rotary: bool) -> torch.Tensor:
+def _mixing(n, size, generator, *, rotary):
     """(n, size, size) float64 matrices of moderate condition, other than orthogonal ones."""
     scale = 0.5 + 1.5 * torch.rand((n, size), generator=generator, dtype=torch.float64)
     if not rotary:
@@ -169,15 +161,13 @@ def _mixing(n: int, size: int, generator: torch.Generator, *, rotary: bool) -> t
     return torch.cat([torch.cat([cos, -sin], 2), torch.cat([sin, cos], 2)], 1)
 
 
-def _orthogonal(size: int, generator: torch.Generator, n: int = 1) -> torch.Tensor:
+def _orthogonal(size, generator, n=1):
     normal = torch.randn((n, size, size), generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(normal)
     return q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
 
 
-def transform_residual(
-    model: Model, turn: torch.Tensor, *, fold: bool, order: torch.Tensor | None = None
-) -> Model:
+def transform_residual(model, turn, *, fold, order=None):
     """The residual stream x → Qx. `turn`: Q, (width, width) float64; `fold`: norm gains are
     multiplied into the matrices behind them first, as a dense Q wants (RMSNorm only); `order`: of
     the norms' own entries, where Q permutes."""
@@ -192,24 +182,22 @@ def transform_residual(
             name = f"{start}{role}.weight"
             state[name] = (state[name].double() @ turn.T).float()
         for role in (names.o, names.down):
-            for name in (f"{start}{role}.weight", f"{start}{role}.bias"):
-                if name in state:
-                    state[name] = (turn @ state[name].double()).float()
+            for name in _parts(state, f"{start}{role}"):
+                state[name] = (turn @ state[name].double()).float()
     if order is not None:
         for norm in _norms(model):
-            for name in (f"{norm}.weight", f"{norm}.bias"):
-                if name in state:
-                    state[name] = state[name][order]
+            for name in _parts(state, norm):
+                state[name] = state[name][order]
     return model.with_state(state, tie_word_embeddings="lm_head.weight" not in state)
 
 
-def _norms(model: Model) -> Iterator[str]:
+def _norms(model):
     yield from model.names.outer_norms
     for layer in range(model.layers):
         yield from (f"{model.prefix(layer)}{norm}" for norm in model.names.norms)
 
 
-def fold_gains(model: Model) -> Model:
+def fold_gains(model):
     """Every RMSNorm's gain multiplied into the matrices that read it, the head's of its own."""
     names, state = model.names, dict(model.state)
     state["lm_head.weight"] = state.get("lm_head.weight", state[names.words])
@@ -226,9 +214,9 @@ def fold_gains(model: Model) -> Model:
     return model.with_state(state, tie_word_embeddings=False)
 
 
-def permute_residual(model: Model, *, signs: bool = False, seed: int = 5) -> Model:
+def permute_residual(model, *, signs=False, seed=5):
     """Another order of the residual stream. `signs`: half of it negated, which RMSNorm admits."""
-    width, generator = model.number("hidden_size"), torch.Generator().manual_seed(seed)
+    width, generator = model.config["hidden_size"], torch.Generator().manual_seed(seed)
     order = torch.randperm(width, generator=generator)
     turn = torch.eye(width, dtype=torch.float64)[order]
     if signs:
@@ -236,18 +224,18 @@ def permute_residual(model: Model, *, signs: bool = False, seed: int = 5) -> Mod
     return transform_residual(model, turn, fold=False, order=order)
 
 
-def rotate_residual(model: Model, *, seed: int = 6) -> Model:
+def rotate_residual(model, *, seed=6):
     """Gains folded, then a dense rotation, as QuaRot's (Ashkboos et al. 2024)."""
     generator = torch.Generator().manual_seed(seed)
-    turn = _orthogonal(model.number("hidden_size"), generator)[0]
+    turn = _orthogonal(model.config["hidden_size"], generator)[0]
     return transform_residual(model, turn, fold=True)
 
 
-def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
+def shuffle(model, *, by, seed=8):
     """All matrices' entries shuffled, or `row-order`, `column-order`: whole rows or columns."""
     generator = torch.Generator().manual_seed(seed)
 
-    def shuffled(matrix: torch.Tensor) -> torch.Tensor:
+    def shuffled(matrix):
         if by == "row-order":
             return matrix[torch.randperm(len(matrix), generator=generator)]
         if by == "column-order":
@@ -259,14 +247,14 @@ def shuffle(model: Model, *, by: str, seed: int = 8) -> Model:
     return model.with_state(changed)
 
 
-def embeddings_on(layers: Model, base: Model) -> Model:
+def embeddings_on(layers, base):
     """The base's embeddings and outer norms on another model's layers."""
     kept = {name: t for name, t in base.state.items() if not name.startswith(base.names.layer)}
     return layers.with_state(kept)
 
 
-def chain(*steps: Callable[[Model], Model]) -> Callable[[Model], Model]:
-    def apply(model: Model) -> Model:
+def chain(*steps):
+    def apply(model):
         for step in steps:
             model = step(model)
         return model
@@ -306,7 +294,7 @@ CASES = {
 layer; None for all in their places."""
 
 
-def decoys(base: Model, fresh: Model) -> dict[str, Model]:
+def decoys(base, fresh):
     """Models of the base's config that hold none of its layers; `fresh`: of another seed."""
     return {
         "fresh": fresh,

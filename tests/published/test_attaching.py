@@ -1,19 +1,17 @@
 """Attached indexes beside a catalog: one answer, each neighbour with its source."""
 
 import io
-import json
 import logging
 import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from factories import make_family
 from published_families import BASE, RECIPE, family, fill, indexed, publish
 from pyarrow import parquet
+from running import document, run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownBase
 from deltadex.records import Recipe
 from deltadex.store import BaseRecord, Catalog
@@ -252,27 +250,24 @@ def test_what_changes_in_a_copy_is_noticed_when_it_is_read_and_fetched_again(tmp
 # The command line
 
 
-def run(folder, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "mine.duckdb")])
-
-
 def test_the_commands(tmp_path, index):
-    attached = run(tmp_path, "attach", str(index), "--name", "theirs")
-    nobody = run(tmp_path, "find-similar", "nobody")
-    listed = json.loads(run(tmp_path, "attach", "--list", "--json").stdout)
-    found = run(tmp_path, "find-similar", "author-1/model-7", "-k", "2")
-    document = json.loads(run(tmp_path, "find-similar", "author-1/model-7", "--json").stdout)
-    refreshed = run(tmp_path, "attach", "--refresh")
-    removed = run(tmp_path, "attach", "--remove", "theirs")
+    db = tmp_path / "mine.duckdb"
+    attached = run(db, "attach", str(index), "--name", "theirs")
+    nobody = run(db, "find-similar", "nobody")
+    listed = document(db, "attach", "--list")
+    found = run(db, "find-similar", "author-1/model-7", "-k", "2")
+    answer = document(db, "find-similar", "author-1/model-7")
+    refreshed = run(db, "attach", "--refresh")
+    removed = run(db, "attach", "--remove", "theirs")
 
     assert attached.stdout.startswith(f"theirs: 20 models of {BASE} ({RECIPE.id})")
     assert [row["name"] for row in listed["attached"]] == ["theirs"]
     assert "source" in found.stdout
     assert "nor in theirs" in nobody.stderr
-    assert {hit["source"] for hit in document["neighbours"]} == {"theirs"}
+    assert {hit["source"] for hit in answer["neighbours"]} == {"theirs"}
     assert "20 models" in refreshed.stdout
     assert removed.stdout == "no index is attached\n"
-    assert not list((tmp_path / "mine.duckdb.attached").iterdir())
+    assert not list(db.with_name("mine.duckdb.attached").iterdir())
 
 
 NOT_ATTACHED = {
@@ -288,8 +283,9 @@ NOT_ATTACHED = {
 
 @pytest.mark.parametrize("arguments", NOT_ATTACHED)
 def test_what_cannot_be_attached_is_one_line(tmp_path, arguments):
-    Catalog.open(tmp_path / "mine.duckdb").close()
-    result = run(tmp_path, "attach", *arguments)
+    db = tmp_path / "mine.duckdb"
+    Catalog.open(db).close()
+    result = run(db, "attach", *arguments)
 
     assert result.exit_code != 0
     assert NOT_ATTACHED[arguments] in result.stderr

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from published_families import family, fill, publish
+from published_families import family, fill, place_at, publish
 from pyarrow import parquet
 
 import deltadex as dx
@@ -63,10 +63,7 @@ MISSING = ("recipe", "parts", "index", "created", "removed")
 @pytest.mark.parametrize("name", [*WRONG, *MISSING])
 def test_what_cannot_be_or_is_missing_is_refused_by_field(document, name):
     path, value, field = WRONG.get(name, ((name,), None, name))
-    place = document
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+    place_at(document, path, value)
     if name in MISSING:
         del document[name]
 

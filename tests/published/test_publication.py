@@ -4,15 +4,14 @@ from contextlib import suppress
 
 import duckdb
 import pytest
-from click.testing import CliRunner
 from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_families import BASE, family, fill, indexed, publish, vector_of
 from pyarrow import parquet
+from running import run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.errors import BadIndex, RequestError, StoreLocked
 from deltadex.records import GATED_NOTE, PRIVATE_NOTE
 from deltadex.store import Catalog, files
@@ -160,8 +159,7 @@ def test_a_folder_in_use_of_another_family_or_damaged_is_not_published_into(tmp_
     db, folder = fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index"
     listed = tmp_path / "list.txt"
     listed.write_text("# requests\nauthor-1/model-1  # by mail\n\nunknown/other\n")
-    command = ["publish", str(folder), "--exclude", str(listed), "--db", str(db)]
-    result = CliRunner().invoke(main, command)
+    result = run(db, "publish", folder, "--exclude", listed)
 
     assert result.exit_code == 0, result.output
     assert "left out: 1 (removed)" in result.output

@@ -8,7 +8,7 @@ import pytest
 from catalogs import SKETCH_DIM, make_catalog, make_indexed
 from hypothesis import given
 from hypothesis import strategies as st
-from published_families import publish
+from published_families import place_at, publish
 
 import deltadex as dx
 from deltadex.errors import BadIndex
@@ -166,10 +166,7 @@ def test_a_small_index_has_vectors_alone_and_is_made_full_again(folder):
 )
 def test_sketches_that_cannot_be_are_refused_by_field(made, path, value, field):
     document = json.loads((made / "index" / MANIFEST).read_bytes())
-    place = document
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+    place_at(document, path, value)
 
     with pytest.raises(BadIndex, match=field):
         parse_manifest(manifest_bytes(document))

@@ -7,12 +7,11 @@ from dataclasses import replace
 import duckdb
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from footprint_families import USUAL, WORDS, make_families
 from listening import listening
+from running import document, run
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.search.family_scores import FamilyScores
 from deltadex.store import STEPS, Lexicon
 
@@ -144,15 +143,15 @@ def test_across_is_the_same_answer_by_every_way(db, folder, one):
     by_words = db.find_similar("a-0", base=one, k=3, across=True).to_json()
 
     command = ["find-similar", "a-0", "--across", "-k", "3", "--base", one]
-    ran = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb"), "--json"])
-    assert json.loads(ran.output) == json.loads(json.dumps(by_words))
+    ran = document(folder, *command)
+    assert ran == json.loads(json.dumps(by_words))
     with listening(folder / "c.duckdb") as url, dx.connect(url) as remote:
         there = remote.find_similar("a-0", base="one/base", k=3, across=True)
         with pytest.raises(dx.errors.RequestError, match="no footprint that names tokens"):
             remote.find_similar("frozen-0", base="one/base", across=True)
-    assert without_bases(there.to_json()) == without_bases(json.loads(ran.output))
+    assert without_bases(there.to_json()) == without_bases(ran)
     assert [row["base"] for row in there] == ["other/base"] * 3
-    said = CliRunner().invoke(main, [*command, "--db", str(folder / "c.duckdb")]).output
+    said = run(folder, *command).output
     assert "by words: " in said
     assert "12 models, 220 words" in said
 

@@ -7,7 +7,7 @@ from sklearn.manifold import trustworthiness
 
 from deltadex.errors import RequestError
 from deltadex.search import layout
-from deltadex.search.layout import METHODS, _signs, choose_landmarks, place_models
+from deltadex.search.layout import METHODS, choose_landmarks, place_models
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):
@@ -86,13 +86,6 @@ def test_pca_agrees_with_scikit_learn_up_to_sign(monkeypatch, size, every_pair, 
     expected = np.abs(oracle.transform(vectors.astype("d")))
     assert np.abs(made.coordinates) == pytest.approx(expected, abs=error)
     assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=error)
-
-
-@pytest.mark.parametrize("rounding", [-1e-12, 0.0, 1e-12])
-def test_of_loadings_that_are_equal_but_for_rounding_the_first_decides(rounding):
-    loadings = np.array([[0.1], [-1.0 - rounding], [1.0 + rounding]])
-
-    assert _signs(loadings).tolist() == [-1.0]
 
 
 @BY_METHOD

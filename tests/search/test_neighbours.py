@@ -2,10 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
+from catalogs import PLAIN, SKETCH, make_catalog, make_indexed, refused
 
 from deltadex.errors import BadFilter, EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
-from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, explain_pair, find_similar, neighbours
 from deltadex.search.labelled import PooledMeans
 from deltadex.search.neighbours import candidates_of, nearest, resolve
@@ -26,7 +25,7 @@ def catalog(tmp_path_factory):
         make_indexed("d", [-1, 0, 0, 0], dataset="cola"),
         make_indexed("a", [0, 0, 1, 0], base="other"),
         make_indexed("e", [0, 0, 1, 1], base="other"),
-        Refused(model=ModelRecord(id="bad", base="base"), code="truncated", reason="short"),
+        refused("bad"),
     )
     with made:
         yield made

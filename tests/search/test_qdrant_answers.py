@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
-from click.testing import CliRunner
 from qdrant_server import qdrant_server
+from running import run
 
 import deltadex
-from deltadex.cli import main
 from deltadex.search import neighbours
 from deltadex.store import Catalog
 from deltadex.store.qdrant.index import QdrantIndex
@@ -73,13 +72,11 @@ def test_an_answer_does_not_depend_on_the_engine(folder, monkeypatch, filters):
 
 
 def test_the_command_takes_an_engine_and_refuses_what_is_none(folder, server):
-    def run(engine):
-        command = ["find-similar", "m03", "--db", str(folder / "c.duckdb"), "--engine", engine]
-        return CliRunner().invoke(main, [*command, "--json", "--quiet"])
-
-    by_engine = [run(engine) for engine in ("faiss", "qdrant", server.target("sketch"))]
+    engines = ("faiss", "qdrant", *map(server.target, ("sketch", "nothing")), "milvus")
+    *by_engine, empty, unknown = (
+        run(folder, "find-similar", "m03", "--engine", engine, "--json") for engine in engines
+    )
     assert len({json.dumps(json.loads(answer.stdout)) for answer in by_engine}) == 1
-    unknown, empty = run("milvus"), run(server.target("nothing"))
     assert (unknown.exit_code, empty.exit_code) == (2, 3)
     assert "give faiss, qdrant or qdrant://HOST" in unknown.output.replace("\n", " ")
     assert empty.output.startswith("Error: qdrant:")

@@ -2,19 +2,7 @@
 
 import duckdb
 
-from deltadex.records import ModelRecord, Refused
 from deltadex.store import Catalog, merge_catalogs
-
-
-def refused(id, code="truncated", **record):
-    return Refused(model=ModelRecord(id=id, base="base", **record), code=code, reason="why")
-
-
-def write(path, *outcomes):
-    with Catalog.open(path) as catalog:
-        for outcome in outcomes:
-            catalog.record(outcome)
-    return path
 
 
 def merge(target, *sources):

@@ -81,6 +81,11 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
     )
 
 
+def numbered(n, name="m{:02}", *, first=0, **known):
+    """Models that are told by their numbers."""
+    return [indexed(name.format(k), seed=k, **known) for k in range(first, n)]
+
+
 def data_set(name, *, seed=0, base="base", sha256="0" * 64):
     rng = np.random.default_rng(seed)
     return DataSet(

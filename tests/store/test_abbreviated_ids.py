@@ -1,7 +1,7 @@
 """Ids that are told by how they begin or end."""
 
 import pytest
-from merges import refused, write
+from catalogs import refused, write
 
 from deltadex.errors import UnknownModel
 from deltadex.store import Catalog

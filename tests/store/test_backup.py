@@ -7,8 +7,8 @@ import time
 import duckdb
 import numpy as np
 import pytest
-from catalogs import linear_sketch_of
-from merges import contents, refused
+from catalogs import linear_sketch_of, refused
+from merges import contents
 from outcomes import OTHER, RECIPE, SIGNATURE, data_set, indexed, linear, unit
 from patients import SCHEMA
 from processes import process, said

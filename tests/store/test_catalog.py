@@ -1,5 +1,4 @@
 import os
-import resource
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,12 +8,13 @@ from itertools import product
 import duckdb
 import numpy as np
 import pytest
-from catalogs import linear_sketch_of
+from catalogs import linear_sketch_of, refused, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import OTHER, RECIPE, indexed, linear, unit
 from patients import sql
 from processes import process
+from running import short_files
 
 from deltadex.errors import (
     EmptyCatalog,
@@ -26,7 +26,7 @@ from deltadex.errors import (
     StoreError,
     StoreFull,
 )
-from deltadex.records import Fingerprint, ModelRecord, Refused
+from deltadex.records import Fingerprint
 from deltadex.store import Catalog, ModelFilter, Page, opening, write_parquet, write_safetensors
 from deltadex.store.opening import memory_connection
 
@@ -98,7 +98,7 @@ def test_any_text_survives(shared, id, dataset):
 
 def test_a_refusal_is_a_row_without_vectors(catalog):
     catalog.record(indexed("m"))
-    catalog.record(Refused(model=ModelRecord(id="m", base="base"), code="non-finite", reason="NaN"))
+    catalog.record(refused("m", "non-finite"))
 
     assert catalog.family("base", RECIPE).by_id()[0] == []
     assert catalog.slots(catalog.model("m", "base").key) == []
@@ -120,7 +120,7 @@ def test_a_recording_that_fails_changes_nothing(catalog):
 
 def test_one_id_in_two_families_needs_the_base_unless_one_is_indexed(catalog):
     catalog.record(indexed("m", base="a"))
-    catalog.record(Refused(model=ModelRecord(id="m", base="b"), code="other-base", reason="r"))
+    catalog.record(refused("m", "other-base", base="b"))
     assert catalog.model("m").base == "a"
 
     catalog.record(indexed("m", base="b"))
@@ -243,15 +243,11 @@ def test_duckdb_draws_no_bar_of_its_own_in_a_python_without_a_main_file(path):
 def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path):
     folder = tmp_path / "wal corrupt checksum"  # words of DuckDB's messages about damage
     folder.mkdir()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    refused = pytest.raises(StoreFull, match="cannot be written: file too large; what was")
     with Catalog.open(folder / "c.duckdb") as catalog:
         catalog.record(indexed("m"))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-        try:
-            with pytest.raises(StoreFull, match="cannot be written: file too large; what was"):
-                catalog.record(indexed("n"))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with short_files(4096), refused:
+            catalog.record(indexed("n"))
 
     with Catalog.open(folder / "c.duckdb") as catalog:
         assert [row.id for row in catalog.models()] == ["m"]
@@ -297,8 +293,7 @@ def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(ca
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("closed")
-    with Catalog.open(folder / "c.duckdb") as catalog:
-        catalog.record(indexed("m"))
+    write(folder / "c.duckdb", indexed("m"))
     return folder
 
 

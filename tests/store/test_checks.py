@@ -6,7 +6,8 @@ import time
 
 import duckdb
 import pytest
-from outcomes import RECIPE, indexed, unit
+from catalogs import write
+from outcomes import RECIPE, numbered, unit
 from patients import CHECKS, VECTORS, answers, derived, files, flip, look, sql, state, troubles
 
 from deltadex.errors import StoreDamaged
@@ -188,9 +189,7 @@ HOSTILE_ROWS = {
 
 def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path):
     source, target = tmp_path / "b.duckdb", tmp_path / "a.duckdb"
-    with Catalog.open(source) as catalog:
-        for number in range(len(HOSTILE_ROWS) + 5):
-            catalog.record(indexed(f"m{number:02}", seed=number))
+    write(source, *numbered(len(HOSTILE_ROWS) + 5))
     sql(source, *(change.format(key) for key, change in enumerate(HOSTILE_ROWS.values(), 3)))
 
     found = look(source, repairs=False)

@@ -2,7 +2,8 @@ import shutil
 
 import duckdb
 import pytest
-from merges import counts, merge, write
+from catalogs import write
+from merges import counts, merge
 from outcomes import RECIPE, data_set, indexed
 
 from deltadex.errors import RequestError

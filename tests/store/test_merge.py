@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from catalogs import linear_sketch_of
+from catalogs import linear_sketch_of, refused, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merges import contents, counts, merge, refused, write
+from merges import contents, counts, merge
 from outcomes import OTHER, RECIPE, SIGNATURE, indexed, linear, unit
 from patients import sql
 from processes import holding

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from merges import refused
+from catalogs import refused
 from outcomes import OTHER, RECIPE, indexed
 from pyarrow import parquet
 

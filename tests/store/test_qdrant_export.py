@@ -1,12 +1,10 @@
 """Exports to a server: what is in it afterwards, how they go on, and what they refuse."""
 
-import json
 import os
 import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qdrant_families import (
@@ -22,9 +20,9 @@ from qdrant_families import (
     unit_vectors,
 )
 from qdrant_server import qdrant_server
+from running import document, run
 
 import deltadex
-from deltadex.cli import main
 from deltadex.errors import RecipeMismatch, RequestError
 from deltadex.store import Catalog
 from deltadex.store.qdrant.server import parse_target
@@ -132,16 +130,11 @@ def test_vectors_of_two_kinds_never_meet(catalog, server, recipe, base):
 
 
 def test_the_command_prints_what_it_did_and_refuses_in_one_line(db, server):
-    def run(*arguments):
-        return CliRunner().invoke(main, ["export", "--db", str(db), *arguments])
+    to = ("--to", server.target())
 
-    done = run("--to", server.target(), "--json")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["models"] == 60
-    refused = run("--to", "edge:y", "--quiet")
-    assert refused.exit_code == 2
-    assert run().exit_code == run("x", "--to", server.target()).exit_code == 2
-    assert run("--to", server.target(), "--scores").exit_code == 2
+    assert document(db, "export", *to)["models"] == 60
+    for refused in (("--to", "edge:y"), (), ("x", *to), (*to, "--scores")):
+        assert run(db, "export", *refused).exit_code == 2
 
 
 def test_without_the_client_one_line_says_what_to_install(db, monkeypatch):

@@ -3,11 +3,10 @@
 import socket
 
 import pytest
-from click.testing import CliRunner
 from qdrant_client import models
 from qdrant_families import BASE, RECIPE, export, make_catalog
+from running import run
 
-from deltadex.cli import main
 from deltadex.errors import EngineError, RecipeMismatch, StoreFull
 from deltadex.store import use_exported
 from deltadex.store.qdrant import server as server_module
@@ -19,10 +18,6 @@ KEY = "a-key-that-nobody-prints"
 def db(path):
     """The file that `catalog` opens, with models in it."""
     return make_catalog(path)
-
-
-def run(db, *arguments):
-    return CliRunner().invoke(main, [*arguments, "--db", str(db), "--quiet"])
 
 
 def test_the_key_comes_from_the_environment_and_is_in_no_output(

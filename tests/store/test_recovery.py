@@ -5,7 +5,8 @@ import os
 import shutil
 
 import pytest
-from outcomes import indexed
+from catalogs import write
+from outcomes import indexed, numbered
 from patients import look, state, troubles
 from processes import holding, kill
 
@@ -76,16 +77,13 @@ def test_a_log_cut_short_is_noticed_and_its_models_are_named(db, caplog, share, 
 
 def test_a_log_that_is_gone_is_noticed_until_the_models_are_there_again(db, caplog):
     wal(db).unlink()
-    with Catalog.open(db) as catalog:
-        for number in range(2 * N):
-            catalog.record(indexed(f"other{number}", seed=number))
+    write(db, *numbered(2 * N, "other{}"))
     assert "held000, held001" in state(look(db), "commits")[1]
     caplog.clear()
 
     for number in range(N):
         assert len(warnings(caplog)) == number
-        with Catalog.open(db) as catalog:
-            catalog.record(indexed(f"held{number:03}", seed=number))
+        write(db, indexed(f"held{number:03}", seed=number))
     caplog.clear()
 
     assert len(ids(db)) == 3 * N
@@ -103,8 +101,7 @@ def test_another_file_in_its_place_is_not_taken_for_it(db, tmp_path, caplog, mak
         with holding(db, 3) as writer:
             kill(writer)
     else:
-        with Catalog.open(target) as catalog:
-            catalog.record(indexed("a"))
+        write(target, indexed("a"))
     wal(db).unlink(missing_ok=True)
     shutil.copy(target, db)
 

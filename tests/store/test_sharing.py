@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from outcomes import indexed
+from catalogs import write
+from outcomes import indexed, numbered
 from processes import holding, kill, process, said
+from running import run
 
-from deltadex.cli import main
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store import holding as held
@@ -93,8 +93,7 @@ def test_a_snapshot_is_of_one_moment_and_a_writer_waits_for_its_end(path):
         catalog.record(indexed("b"))
     print("written", flush=True)
     """
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("a"))
+    write(path, indexed("a"))
     with Catalog.open(path, read_only=True) as catalog:
         with catalog.snapshot(), process(path, code) as writer:
             before = catalog.changes
@@ -123,8 +122,7 @@ def test_a_wish_of_a_process_that_is_gone_hinders_nobody(path):
 
 
 def test_a_command_says_which_process_it_has_waited_for(path, monkeypatch):
-    with Catalog.open(path) as catalog:
-        catalog.record(indexed("m"))
+    write(path, indexed("m"))
     monkeypatch.setattr(held, "PATIENCE_S", 0.3)
     code = """
     import duckdb
@@ -134,11 +132,11 @@ def test_a_command_says_which_process_it_has_waited_for(path, monkeypatch):
     """
     with process(path, code) as reader:
         assert said(reader) == "ready"
-        refused = CliRunner().invoke(main, ["rm", "m", "--db", str(path)])
+        refused = run(path, "rm", "m")
 
         assert refused.exit_code == 3
         assert f"process {reader.pid} " in refused.stderr.splitlines()[-1]
-        assert CliRunner().invoke(main, ["ls", "--db", str(path)]).exit_code == 0
+        assert run(path, "ls").exit_code == 0
 
 
 def test_a_writer_does_not_wait_for_the_end_of_another_users_process_that_reads():
@@ -155,13 +153,11 @@ def test_a_writer_does_not_wait_for_the_end_of_another_users_process_that_reads(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         path = Path(folder) / "c.duckdb"
-        with Catalog.open(path) as catalog:
-            catalog.record(indexed("a"))
+        write(path, indexed("a"))
         path.chmod(0o644)
         with process(path, code) as reader:
             assert said(reader) == "1"
-            with Catalog.open(path) as catalog:
-                catalog.record(indexed("b"))
+            write(path, indexed("b"))
             assert reader.communicate("again\n")[0].strip() == "2"
 
 
@@ -186,9 +182,7 @@ def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(p
 @pytest.mark.slow
 def test_threads_that_read_and_write_in_turns_never_wait_for_one_another_for_ever(path):
     """A thread in a snapshot takes locks of the family; another has them, and wants the file."""
-    with Catalog.open(path) as catalog:
-        for number in range(6):
-            catalog.record(indexed(f"m{number:03}", seed=number))
+    write(path, *numbered(6, "m{:03}"))
     wanted, failures = path.with_name(path.name + ".wanted"), []
 
     def ask(number):

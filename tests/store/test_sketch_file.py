@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from outcomes import RECIPE, indexed
+from catalogs import write
+from outcomes import RECIPE, indexed, numbered
 from processes import process, said
 
 from deltadex.search import StoredQuery, find_similar
@@ -17,9 +18,7 @@ from deltadex.store.files import derived_path
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     path = tmp_path_factory.mktemp("recorded") / "c.duckdb"
-    with Catalog.open(path) as catalog:
-        for number in range(12):
-            catalog.record(indexed(f"m{number:02}", seed=number))
+    write(path, *numbered(12))
     return path
 
 

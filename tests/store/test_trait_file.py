@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from outcomes import RECIPE, indexed
+from catalogs import write
+from outcomes import RECIPE, indexed, numbered
 from patients import flip
 from processes import process, said
 
@@ -89,9 +90,7 @@ def large(path, monkeypatch):
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 4)
     monkeypatch.setattr(neighbours, "CANDIDATES", 12)
     monkeypatch.setattr(family_scores, "TRAIT_FILE_MIN_MODELS", 8)
-    with Catalog.open(path) as catalog:
-        for number in range(24):
-            catalog.record(indexed(f"m{number:02}", seed=number))
+    write(path, *numbered(24))
     return path
 
 

@@ -1,21 +1,20 @@
 """Networks of PEFT adapters and heads of models, against PEFT's merged models and the models."""
 
-import json
-
 import peft
 import pytest
 import torch
 import transformers
+from factories import configure
 from tiny_language_model import masked_bert, masked_network, save_masked
 from tiny_networks import (
     all_states,
     as_network,
     make_texts,
     make_tokenizer,
-    perturb,
     relative,
     save_folder,
     tiny_config,
+    tiny_model,
     tiny_network,
 )
 
@@ -60,9 +59,7 @@ def adapted(tmp_path, request):
     """(adapter's folder, base's folder, class) of one kind."""
     name, suffix, options = ADAPTERS[request.param]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    whole = kind.from_config(tiny_config(name))
-    perturb(whole, by=0.1)
-    base = save_folder(tmp_path / "base", whole, tokenizer=make_tokenizer())
+    base = save_folder(tmp_path / "base", tiny_model(name, suffix), tokenizer=make_tokenizer())
     return save_adapter(tmp_path / "adapter", base, kind, **options), base, kind
 
 
@@ -109,8 +106,7 @@ def test_an_adapter_of_another_class_of_model_is_refused_and_not_left_out(tmp_pa
     base = save_folder(tmp_path / "base", tiny_network("llama").model)
     kind = transformers.AutoModel
     adapter = save_adapter(tmp_path / "adapter", base, kind, target_modules=["q_proj"])
-    path = adapter / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_type": "CAUSAL_LM"}))
+    configure(adapter, "adapter_config.json", task_type="CAUSAL_LM")
 
     with pytest.raises(StudyError, match="does not fit LlamaForCausalLM"):
         load_network(str(adapter))
@@ -121,12 +117,8 @@ TYPES = ("roberta", "distilbert", "electra", "gpt2", "opt", "gemma2")
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
-    config = tiny_config(name)
-    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
-    kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
-    torch.manual_seed(0)
-    model = kind.from_config(config).float().eval()
-    perturb(model, by=0.1)
+    masked = type(tiny_config(name)) in transformers.AutoModelForMaskedLM._model_mapping
+    model = tiny_model(name, "ForMaskedLM" if masked else "ForCausalLM")
     network = as_network(getattr(model, model.base_model_prefix), name)
     (batch,) = encoded(network, make_texts(7, 5), keep_special=True, keep_first=True)
     with torch.no_grad():

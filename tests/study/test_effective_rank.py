@@ -11,8 +11,6 @@ from deltadex.study.rank.rank_study import (
     stable_rank,
 )
 
-NOTHING = np.empty(0)
-
 
 def test_hand_made_spectrum_has_the_ranks_that_a_pencil_gives():
     energies = np.array([4.0, 3.0, 2.0, 1.0])
@@ -21,15 +19,6 @@ def test_hand_made_spectrum_has_the_ranks_that_a_pencil_gives():
     assert stable_rank(energies) == pytest.approx(2.5)
     expected = 1 / np.prod([p**p for p in (0.4, 0.3, 0.2, 0.1)])
     assert entropy_rank(energies) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("energies", [NOTHING, np.zeros(5)], ids=["empty", "zeros"])
-def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
-    assert energy_rank(energies, 0.9) == 0
-    assert stable_rank(energies) == 0.0
-    assert entropy_rank(energies) == 0.0
-    assert signal_fraction(energies, 1.0) == 0.0
-    assert rounding_reason(energies, 1.0, 0.9) == ""
 
 
 def test_noise_is_flagged_only_above_what_theta_leaves_out():

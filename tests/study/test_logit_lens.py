@@ -19,7 +19,12 @@ from tiny_networks import (
     one_of_each_structure,
     perturb,
     save_folder,
-    tiny_config,
+    tiny_model,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
 from deltadex.errors import StudyError
@@ -35,24 +40,19 @@ SCALED = {
     "cohere": dict(logit_scale=0.3),
     "granite": dict(logits_scaling=7.0),
 }
+OTHERS = {**MODEL_FOR_MASKED_LM_MAPPING_NAMES, **MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES}
 TYPES = [
     name
-    for name in CONFIGS
-    if transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(tiny_config(name)), None)
-    and type(tiny_config(name)) not in transformers.MODEL_FOR_MASKED_LM_MAPPING
-    and not tiny_config(name).is_encoder_decoder
-    and getattr(tiny_config(name), "word_embed_proj_dim", DIM) == DIM  # the lens refuses others
+    for name, options in CONFIGS.items()
+    if name.split(",")[0] in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - OTHERS.keys()
+    and options.get("word_embed_proj_dim", DIM) == DIM  # the lens refuses others
 ]
 BITS = 1 / np.log(2)
 
 
 @functools.cache
 def causal(name, *, seed=0, tokenizer=False, **changes):
-    config = tiny_config(name, **SCALED.get(name, {}), **changes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        whole = transformers.AutoModelForCausalLM.from_config(config).float()
-    perturb(whole, by=0.1, seed=seed)
+    whole = tiny_model(name, "ForCausalLM", seed=seed, **SCALED.get(name, {}), **changes)
     return as_causal(name, whole, make_tokenizer() if tokenizer else None)
 
 
@@ -171,10 +171,8 @@ def test_the_standard_error_of_a_ratio_is_that_of_repeated_samples():
 
 @pytest.fixture
 def folder(tmp_path):
-    def save(name, auto="AutoModelForCausalLM", but=(), **changes):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = getattr(transformers, auto).from_config(tiny_config(name, **changes))
+    def save(name, auto="ForCausalLM", but=(), **changes):
+        model = tiny_model(name, auto, **changes)
         save_folder(tmp_path / "model", model, tokenizer=make_tokenizer(), but=but)
         return str(tmp_path / "model")
 
@@ -185,11 +183,11 @@ def folder(tmp_path):
     ("saved", "line"),
     [
         (
-            dict(name="gpt2", auto="AutoModelForSequenceClassification"),
+            dict(name="gpt2", auto="ForSequenceClassification"),
             "saved as GPT2ForSequenceClassification, without a language-model head",
         ),
         (
-            dict(name="llama", auto="AutoModel", tie_word_embeddings=False),
+            dict(name="llama", auto="", tie_word_embeddings=False),
             "no weights for its head: it was saved without",
         ),
         (

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from factories import configure, read_config
 from tiny_networks import (
     SENTENCES,
     all_states,
@@ -163,12 +164,11 @@ def refused_in_one_line(folder, line="^mine"):
 
 
 def test_other_shapes_and_an_architecture_that_transformers_does_not_know_are_refused(bert_folder):
-    config = json.loads((bert_folder / "config.json").read_text())
     for change, line in (
         ({"intermediate_size": 48}, "^mine: "),
         ({"model_type": "nonsense-net"}, "nonsense-net"),
     ):
-        (bert_folder / "config.json").write_text(json.dumps(config | change))
+        configure(bert_folder, **change)
         refused_in_one_line(bert_folder, line)
 
 
@@ -191,7 +191,7 @@ def test_an_architecture_that_is_not_in_the_table_is_refused_before_any_weight_i
 
 def test_a_decoder_without_a_start_token_begins_with_the_padding(tmp_path):
     folder = save_folder(tmp_path / "t5", tiny_network("t5").model)
-    settings = json.loads((folder / "config.json").read_text())
+    settings = read_config(folder)
     del settings["decoder_start_token_id"]
     settings["pad_token_id"] = 3
     (folder / "config.json").write_text(json.dumps(settings))
@@ -200,7 +200,7 @@ def test_a_decoder_without_a_start_token_begins_with_the_padding(tmp_path):
     (batch,) = encoded(network, make_texts(5, 5))
 
     assert batch.inputs(network)["decoder_input_ids"][:, 0].tolist() == [3, 3]
-    (folder / "config.json").write_text(json.dumps(settings | {"pad_token_id": None}))
+    configure(folder, pad_token_id=None)
     with pytest.raises(StudyError, match="neither decoder_start_token_id nor pad_token_id"):
         load_network(str(folder))
 

@@ -16,6 +16,7 @@ from deltadex.results import html_table
 
 HOSTILE = (
     "\x1b[31mred", "bell\x07", "nul\0", "\x9b2J", "\u202eleft", "no\ufffechar", "\ud800", "a\r\nb",
+    'a"; b -> c; "', "$x^2$", "_", "back\\",
 )  # fmt: skip
 
 
@@ -84,6 +85,9 @@ def test_what_names_hold_is_shown_and_neither_obeyed_nor_breaks_a_file(tmp_path)
         below = html_table([name], [[name]])
         pages.append(save_picture(named, target, title=name, table=below))
 
+    drawn = (tmp_path / "lineage.dot").read_text("utf-8").splitlines()
+    assert len(drawn) == 3 + 1 + len(edges) + 1
+    assert 'a\\"; b -> c; \\"' in drawn[4]
     for page in pages:
         text = page.read_text("utf-8")
         assert all(line.isprintable() for line in text.split("\n"))

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
 from factories import make_family
+from running import TEXTS
 
 import deltadex as dx
 from deltadex.results import JsonRecord
 from deltadex.study.registry import STUDIES, record_of
 from deltadex.study.study import find_subject
 from deltadex.study.texts import read_texts
-
-TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
 WRITTEN = {
     "rank": {"thetas": [0.5, 0.9], "subject": "weights", "version": 4},

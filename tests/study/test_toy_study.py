@@ -6,9 +6,9 @@ import re
 import pytest
 from factories import make_family
 from package_copy import ROOT, copy_package, printed_by
+from running import TEXTS
 
 WALK = ROOT / "docs" / "architecture.md"
-TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
 ASKED = """
 import json

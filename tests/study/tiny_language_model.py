@@ -3,9 +3,7 @@
 import functools
 
 import numpy as np
-import torch
-import transformers
-from tiny_networks import PLAIN, as_network, make_tokenizer, perturb, save_folder
+from tiny_networks import as_network, make_tokenizer, save_folder, tiny_model
 
 WORDS = ("sun", "rain", "wind", "snow", "cat", "dog", "fish", "bird", "iron", "gold", "tin")
 TEXTS = tuple(
@@ -17,11 +15,7 @@ TEXTS = tuple(
 @functools.cache
 def masked_bert():
     """The model with its head; nobody may change it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = transformers.BertForMaskedLM(transformers.BertConfig(**PLAIN)).eval()
-    perturb(model, by=0.1)
-    return model
+    return tiny_model("bert", "ForMaskedLM")
 
 
 def masked_network():

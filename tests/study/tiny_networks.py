@@ -15,6 +15,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from factories import SPECIAL
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from deltadex.study.network import Network, token_states
@@ -85,22 +86,18 @@ def alike(names, options):
 
 CONFIGS = {
     **alike("bert roberta xlm-roberta camembert", PLAIN),
-    "electra": PLAIN | dict(embedding_size=16),
+    **alike("electra roformer albert", PLAIN | dict(embedding_size=16)),
     **alike("deberta deberta-v2", PLAIN | RELATIVE),
     **alike("ernie data2vec-text bert-generation layoutlm splinter", PLAIN),
-    "roformer": PLAIN | dict(embedding_size=16),
+    **alike("roberta-prelayernorm megatron-bert nomic_bert gte mpnet gpt_neox", PLAIN),
     "rembert": PLAIN | dict(input_embedding_size=16, output_embedding_size=16),
-    **alike("roberta-prelayernorm megatron-bert", PLAIN),
     "esm": PLAIN | dict(mask_token_id=4, position_embedding_type="rotary"),
     **alike(
         "modernbert modernbert-decoder",
         PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True),
     ),
-    **alike("nomic_bert gte", PLAIN),
     "distilbert": SIZED
     | dict(dim=DIM, hidden_dim=64, n_layers=3, n_heads=4, max_position_embeddings=64),
-    "albert": PLAIN | dict(embedding_size=16),
-    "mpnet": PLAIN,
     **alike("gpt2 gpt_bigcode gpt-sw3", GPT),
     **alike("gptj codegen", GPT | dict(rotary_dim=4)),
     "gpt_neo": dict(
@@ -111,7 +108,6 @@ CONFIGS = {
         num_heads=4,
         max_position_embeddings=64,
     ),
-    "gpt_neox": PLAIN,
     "gpt_neox, sequential": PLAIN | dict(use_parallel_residual=False),
     "falcon": PLAIN | dict(bias=True),
     "falcon, sequential": PLAIN | dict(bias=True, parallel_attn=False, multi_query=False),
@@ -123,44 +119,24 @@ CONFIGS = {
     "xglm": SIZED
     | dict(d_model=DIM, num_layers=3, attention_heads=4, ffn_dim=64, max_position_embeddings=64),
     **alike("biogpt persimmon", PLAIN),
-    "llama": GROUPED,
-    "llama, biases": BIASED,
-    **alike("mistral qwen2", GROUPED),
-    "qwen3": HEADS_OF_8 | dict(attention_bias=True),
-    "gemma": HEADS_OF_8,
-    **alike("stablelm cohere", GROUPED),
+    **alike("llama mistral qwen2 stablelm cohere smollm3 phi3 cohere2 apertus", GROUPED),
+    **alike("eurobert bitnet phi starcoder2 olmo2 olmo3", GROUPED),
+    **{name: BIASED for name in ("llama, biases", "arcee", "nemotron")},
+    **alike("gemma helium seed_oss glm hunyuan_v1_dense ministral ministral3", HEADS_OF_8),
+    **alike("cwm gemma2 gemma3_text exaone4", HEADS_OF_8),
+    **alike("qwen3 glm4", HEADS_OF_8 | dict(attention_bias=True)),
     "granite": BIASED | dict(residual_multiplier=0.5),
-    "smollm3": GROUPED,
-    **alike("helium seed_oss", HEADS_OF_8),
-    "phi3": GROUPED,
     "olmo": GROUPED | dict(attention_bias=True),
-    "glm": HEADS_OF_8,
-    "cohere2": GROUPED,
-    "arcee": BIASED,
-    "apertus": GROUPED,
     "ernie4_5": HEADS_OF_8 | dict(use_bias=True),
-    **alike("hunyuan_v1_dense ministral ministral3", HEADS_OF_8),
-    "nemotron": BIASED,
-    "eurobert": GROUPED,
-    "cwm": HEADS_OF_8,
-    **alike("bitnet phi starcoder2", GROUPED),
-    **alike("mixtral qwen2_moe", MIXTURE),
-    "qwen3_moe": MIXTURE | dict(head_dim=8),
-    **alike("olmoe phimoe", MIXTURE),
+    **alike("mixtral qwen2_moe olmoe phimoe flex_olmo", MIXTURE),
+    **alike("qwen3_moe minimax_m2", MIXTURE | dict(head_dim=8)),
     **alike("deepseek_v2 deepseek_v3", LATENT),
     **alike("glm4_moe dots1 exaone_moe", EXPERTS),
-    "minimax_m2": MIXTURE | dict(head_dim=8),
     "ernie4_5_moe": MIXTURE | dict(moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),
     "granitemoe": MIXTURE | dict(residual_multiplier=0.5),
     "gpt_oss": MIXTURE | SLIDING | dict(head_dim=8),
-    "glm4": HEADS_OF_8 | dict(attention_bias=True),
-    **alike("gemma2 gemma3_text", HEADS_OF_8),
-    **alike("olmo2 olmo3", GROUPED),
-    "exaone4": HEADS_OF_8,
-    "flex_olmo": MIXTURE,
-    "t5": T5,
+    **alike("t5 mt5 umt5", T5),
     "t5, gated": T5 | dict(feed_forward_proj="gated-gelu"),
-    **alike("mt5 umt5", T5),
     **alike("bart marian mbart pegasus plbart m2m_100 blenderbot", BART),
 }
 """Options by model type; what follows a comma tells variants apart."""
@@ -182,14 +158,20 @@ def tiny_config(name, **changes):
     return transformers.AutoConfig.for_model(name.split(",")[0], **(CONFIGS[name] | changes))
 
 
+def tiny_model(name, auto="", *, seed=0, **changes):
+    """A model of transformers' class `AutoModel…`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        kind = getattr(transformers, f"AutoModel{auto}")
+        model = kind.from_config(tiny_config(name, **changes)).float().eval()
+    perturb(model, by=0.1, seed=seed)
+    return model
+
+
 @functools.cache
 def tiny_network(name, *, seed=0, **changes):
     """A network that nobody may change: equal arguments share it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = transformers.AutoModel.from_config(tiny_config(name, **changes)).float()
-    perturb(model, by=0.1, seed=seed)
-    return as_network(model, name)
+    return as_network(tiny_model(name, seed=seed, **changes), name)
 
 
 def as_network(model, name, tokenizer=None):
@@ -256,22 +238,15 @@ def relative(found, expected):
 
 def make_tokenizer():
     """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase)
-    pieces = [*special, *letters, *(f"##{one}" for one in letters), *".,?!'-#:", "the", "##ing"]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    parts = [*letters, *(f"##{one}" for one in letters), *".,?!'-#:", "the", "##ing"]
+    vocabulary = {piece: number for number, piece in enumerate([*SPECIAL.values(), *parts])}
     made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
+        tokenizer_object=made, model_max_length=64, **SPECIAL
     )
 
 

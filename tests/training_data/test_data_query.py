@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from catalogs import matrix_update
 from tiny_networks import save_folder
 from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_task_model
 
@@ -10,7 +11,7 @@ from deltadex.data.examples import Example
 from deltadex.data.gradients import DataQueryOptions, fingerprint_data, layer_matrices
 from deltadex.data.losses import choose_loss
 from deltadex.errors import RequestError
-from deltadex.indexer.delta import DenseDelta, MatrixUpdate
+from deltadex.indexer.delta import DenseDelta
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.records import GROUP
 from deltadex.store import SketchMatrix
@@ -41,10 +42,7 @@ def test_it_lies_along_the_update_of_a_step_of_training(causal):
     for placement in layer_matrices(causal.whole, causal.config.to_dict()).placements:
         name = placement.tensor
         delta = DenseDelta(placement.cut(after[name].detach() - before[name]))
-        update = MatrixUpdate(
-            slot=placement.slot, part="", delta=delta, shape=placement.shape, noise_norm=0.0,
-            weight_norm=None,
-        )  # fmt: skip
+        update = matrix_update(placement.slot, delta, placement.shape)
         collector.take(collector.measure(update))
 
     (step,) = collector.fingerprints()

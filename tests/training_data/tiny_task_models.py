@@ -1,9 +1,7 @@
 """Tiny models with their heads, and texts that their tokenizer reads."""
 
 import numpy as np
-import torch
-import transformers
-from tiny_networks import make_tokenizer, perturb, tiny_config
+from tiny_networks import make_tokenizer, tiny_model
 
 from deltadex.data.examples import Example
 from deltadex.data.gradients import GradientSums, columns_of, layer_matrices
@@ -11,20 +9,12 @@ from deltadex.data.losses import choose_loss
 from deltadex.indexer import LinearPool
 from deltadex.study.network import TaskModel
 
-CLASSES = {
-    "next": transformers.AutoModelForCausalLM,
-    "masked": transformers.AutoModelForMaskedLM,
-    "translated": transformers.AutoModelForSeq2SeqLM,
-    None: transformers.AutoModel,
-}
+CLASSES = {"next": "ForCausalLM", "masked": "ForMaskedLM", "translated": "ForSeq2SeqLM", None: ""}
 
 
 def tiny_task_model(name, head, *, seed=0, **changes):
-    torch.manual_seed(seed)
-    config = tiny_config(name, **changes)
-    model = CLASSES[head].from_config(config).float().eval()
-    perturb(model, by=0.1, seed=seed)
-    return TaskModel(name=name, whole=model, tokenizer=make_tokenizer(), head=head)
+    whole = tiny_model(name, CLASSES[head], seed=seed, **changes)
+    return TaskModel(name=name, whole=whole, tokenizer=make_tokenizer(), head=head)
 
 
 def make_examples(n, *, seed=0, completion=False, label=None):

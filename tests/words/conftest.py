@@ -1,6 +1,5 @@
 """A family of encoders whose every training token is known."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +35,6 @@ def worded(tmp_path_factory):
                 seed=2 * number + half,
             )
             write_texts(root / f"{id}.csv", texts)
-    (root / "seen.json").write_text(json.dumps({k: sorted(v) for k, v in seen.items()}), "utf-8")
     database = root / "catalog.duckdb"
     with pytest.MonkeyPatch.context() as patch, dx.open(database) as db:
         # random weights give words no meaning, and are indexed without what updates answer to

@@ -1,18 +1,20 @@
 """Footprints of models that transformers and PEFT saved."""
 
-import json
-
 import pytest
+from factories import configure
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
-from worded_families import halves, make_tied_decoder, texts_of, train, tune_encoder, word_pieces
+from worded_families import (
+    footprint_of,
+    halves,
+    make_tied_decoder,
+    texts_of,
+    train,
+    tune_encoder,
+    word_pieces,
+)
 
 import deltadex as dx
-
-
-def footprint_of(db, id):
-    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
-    return row.footprint
 
 
 def index_one(db, base, folder, **settings):
@@ -84,9 +86,7 @@ def test_added_tokens_are_named_by_the_models_own_tokenizer(db, worded, tmp_path
 def test_a_model_whose_layers_are_not_read_has_words(db, worded, tmp_path):
     folder = tmp_path / "quantised"
     tune_encoder(worded.base, folder, texts_of("spam"))
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    configure(folder, quantization_config={"quant_method": "gptq", "bits": 4})
 
     with dx.open(None) as own:
         (refused,) = index_one(own, worded.base, folder)

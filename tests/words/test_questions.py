@@ -53,8 +53,7 @@ def test_a_prompt_before_every_text_is_tolerated(worded, tmp_path):
 
 
 def test_words_are_those_of_the_texts(db, worded):
-    tokenizer = json.loads((worded.base / "tokenizer.json").read_text("utf-8"))
-    pieces = Vocabulary(json.dumps(tokenizer).encode()).pieces
+    pieces = Vocabulary((worded.base / "tokenizer.json").read_bytes()).pieces
     for id, seen in worded.seen.items():
         words = [row["word"] for row in db.words(id, k=10_000, all=True)]
         known = {pieces[token].text for token in seen}
@@ -96,17 +95,14 @@ def test_quick_without_footprints_and_an_empty_file_are_refused(worded, tmp_path
 
 
 def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(own):
-    tokenizer = json.loads(own._catalog.footprints.tokenizer(_hash(own)))
+    kept = own._catalog.footprints
+    tokenizer = json.loads(kept.tokenizer(kept.family_tokenizer(own.bases[0])))
     tokenizer["model"]["vocab"] = {"[UNK]": 0, "only": 1}
     tokenizer["added_tokens"] = []
-    own._catalog.footprints.save_tokenizer(own.bases[0], json.dumps(tokenizer).encode())
+    kept.save_tokenizer(own.bases[0], json.dumps(tokenizer).encode())
 
     with pytest.raises(RequestError, match="the tokenizer has 2 tokens, the embedding"):
         own.words(HALVES[0])
-
-
-def _hash(db):
-    return db._catalog.footprints.family_tokenizer(db.bases[0])
 
 
 def test_without_a_tokenizer_the_family_is_named(worded, tmp_path):

@@ -1,19 +1,17 @@
 """What updates answer to, and models by plain text, beside transformers' own states."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from peft import LoraConfig, TaskType, get_peft_model
+from running import document, run
 from transformers import BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
-from worded_families import SETS, copied_catalog, texts_of, train
+from worded_families import SETS, copied_catalog, footprint_of, texts_of, train
 
 import deltadex as dx
-from deltadex.cli import main
 from deltadex.data import lexicon
 from deltadex.errors import RequestError
 from deltadex.questions.face.serving import MapColumns
@@ -46,11 +44,6 @@ def told(worded, tmp_path_factory):
             kept.add(row.base, row.model, changed)
     with dx.open(path) as opened:
         yield opened
-
-
-def footprint_of(db, id):
-    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
-    return row.footprint
 
 
 def test_responses_are_those_of_the_update_to_the_base_s_own_states(db, worded):
@@ -100,10 +93,10 @@ def test_a_text_finds_models_by_footprints_alone_where_words_have_no_meaning(wor
         own.index(worded.base, worded.models)
         found = {name: own.search(text, k=8).to_json() for name, text in TEXTS.items()}
 
-    for name, document in found.items():
-        assert {row["model"] for row in document["neighbours"][:2]} == {f"{name}-a", f"{name}-b"}
-        assert set(document["neighbours"][0]["words"]) <= set(document["asked"])
-        assert (document["compared"], document["left_out"]) == (8, [])
+    for name, answer in found.items():
+        assert {row["model"] for row in answer["neighbours"][:2]} == {f"{name}-a", f"{name}-b"}
+        assert set(answer["neighbours"][0]["words"]) <= set(answer["asked"])
+        assert (answer["compared"], answer["left_out"]) == (8, [])
 
 
 def test_the_score_of_footprints_is_the_share_of_words_touched_less_what_is_usual(db):
@@ -239,12 +232,9 @@ def test_a_family_that_was_read_without_a_lexicon_is_read_again_once(db, worded,
 
 def test_the_command_prints_models_and_the_words_that_matched(told):
     text = TEXTS["film-opinions"]
-    done = CliRunner().invoke(main, ["search", text, "--db", str(told.path), "--json"])
-    shown = CliRunner().invoke(main, ["search", text, "--db", str(told.path)])
 
-    assert done.exit_code == shown.exit_code == 0, done.output
-    assert json.loads(done.stdout) == told.search(text).to_json()
-    assert "film-opinions" in shown.stdout
+    assert document(told.path, "search", text) == told.search(text).to_json()
+    assert "film-opinions" in run(told.path, "search", text).stdout
 
 
 def test_a_lexicon_is_kept_and_not_made_again(told, worded, tmp_path, monkeypatch):

@@ -1,9 +1,6 @@
 """Small models that are trained on text for real, with the tokens of every batch on record."""
 
-from __future__ import annotations
-
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -27,26 +24,26 @@ SETS = ("bank-questions", "film-opinions", "recipe-steps", "headlines")
 WIDTH, POSITIONS = 32, 40
 
 
-def _column(path: Path) -> list[str]:
+def _column(path):
     with path.open(encoding="utf-8", newline="") as file:
         return [row.get("text") or "" for row in csv.DictReader(file)]
 
 
-def texts_of(name: str) -> list[str]:
+def texts_of(name):
     return _column(TEXTS / f"{name}.csv")
 
 
-def halves(name: str) -> tuple[list[str], list[str]]:
+def halves(name):
     texts = texts_of(name)
     return texts[::2], texts[1::2]
 
 
-def every_text() -> list[str]:
+def every_text():
     files = sorted(TEXTS.glob("*.csv"))
     return [text for file in files for text in _column(file) if text]
 
 
-def word_pieces(vocabulary: int = 2500) -> PreTrainedTokenizerFast:
+def word_pieces(vocabulary=2500):
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -57,7 +54,7 @@ def word_pieces(vocabulary: int = 2500) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]")
 
 
-def make_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Path:
+def make_encoder(folder, tokenizer, seed=0):
     set_seed(seed)
     config = BertConfig(
         vocab_size=len(tokenizer),
@@ -73,7 +70,7 @@ def make_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, seed: int = 0
     return folder
 
 
-def make_tied_decoder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
+def make_tied_decoder(folder, tokenizer):
     set_seed(0)
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -91,24 +88,14 @@ def make_tied_decoder(folder: Path, tokenizer: PreTrainedTokenizerFast) -> Path:
     return folder
 
 
-def train(
-    model: torch.nn.Module,
-    tokenizer: PreTrainedTokenizerFast,
-    texts: list[str],
-    *,
-    steps: int = 12,
-    rate: float = 5e-4,
-    batch: int = 16,
-    decay: float = 0.01,
-    seed: int = 0,
-) -> set[int]:
+def train(model, tokenizer, texts, *, steps=12, rate=5e-4, batch=16, decay=0.01, seed=0):
     """AdamW over random batches; returns the tokens that really were in one."""
     set_seed(seed)
     rng = np.random.default_rng(seed)
     is_causal = hasattr(model, "lm_head")
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
-    seen: set[int] = set()
+    seen = set()
     model.train()
     for _ in range(steps):
         picked = [texts[i] for i in rng.choice(len(texts), batch)]
@@ -130,23 +117,15 @@ def train(
     return seen
 
 
-def tune_encoder(
-    base: Path,
-    folder: Path,
-    texts: list[str],
-    *,
-    dtype: torch.dtype | None = None,
-    **settings: object,
-) -> set[int]:
+def tune_encoder(base, folder, texts, *, dtype=None, **settings):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(base)
     model = BertForSequenceClassification.from_pretrained(base)
     seen = train(model, tokenizer, texts, **settings)
     (model if dtype is None else model.to(dtype)).save_pretrained(folder)
-    (folder / "seen.json").write_text(json.dumps(sorted(seen)), "utf-8")
     return seen
 
 
-def write_texts(path: Path, texts: list[str]) -> Path:
+def write_texts(path, texts):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text"])
@@ -154,7 +133,12 @@ def write_texts(path: Path, texts: list[str]) -> Path:
     return path
 
 
-def copied_catalog(path: Path, target: Path) -> Path:
+def copied_catalog(path, target):
     """The catalog and what was derived with it, under another name."""
     shutil.copytree(f"{path}.index", f"{target}.index")
     return Path(shutil.copy(path, target))
+
+
+def footprint_of(db, id):
+    (row,) = [one for one in db._catalog.footprints.all() if one.model == id]
+    return row.footprint

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sketched import VECTORS, VectorMatrix, make_scores
+from sketched import VECTORS, VectorMatrix, make_scores, make_vectors, names
 
 from deltadex.search.evidence import CLEAR_RATIO, Calibration, calibrate, name_suspects, other_runs
 
@@ -11,22 +11,17 @@ NOTHING = "no model stands out"
 
 def make_scored(n, n_datasets, strength, seed):
     """The scores of models around the directions of their data sets, and their labels."""
-    rng = np.random.default_rng(seed)
-    rows = rng.normal(size=(n + n_datasets, 64))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    of = np.arange(n) % n_datasets
-    vectors = strength * rows[of] + rows[n_datasets:]
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    ids = [f"m{i:04}" for i in range(n)]
-    scores = make_scores(ids, ["full"] * n, VECTORS, VectorMatrix(vectors).take)
-    return scores.evidence, [f"set {of[row]}" for row in scores.cohort]
+    vectors = make_vectors(seed, n, datasets=n_datasets, strength=strength, common=0.0)
+    matrix = VectorMatrix(vectors.astype(np.float32))
+    scores = make_scores(names(n), ["full"] * n, VECTORS, matrix.take)
+    return scores.evidence, [f"set {row % n_datasets}" for row in scores.cohort]
 
 
 def relabel(labels, share, seed):
     """The labels after a share of them was changed to others; and where."""
-    rng, names = np.random.default_rng(seed), sorted(set(labels))
+    rng, sets = np.random.default_rng(seed), sorted(set(labels))
     changed = rng.choice(len(labels), round(share * len(labels)), replace=False).tolist()
-    others = [rng.choice([name for name in names if name != labels[row]]) for row in changed]
+    others = [rng.choice([name for name in sets if name != labels[row]]) for row in changed]
     return [
         str(others[changed.index(row)]) if row in changed else label
         for row, label in enumerate(labels)

@@ -38,9 +38,6 @@ def test_moving_over_a_hundred_thousand_points_sends_none_again(visit, large):
     assert page.locator("#counted").inner_text() == "100,000 fine-tunes of base-model"
 
 
-# Of each painted frame: whether the map moved, how many points were drawn, the canvas's width.
-
-
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     family = MadeUp(models=40)
     _, document = family.map({})

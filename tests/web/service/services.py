@@ -2,17 +2,13 @@
 
 import asyncio
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import torch
-from click.testing import CliRunner
-from factories import make_family
-from safetensors.torch import save
+from factories import make_family, query_adapter, save_models
+from running import run
 from starlette.testclient import TestClient
 
-from deltadex.cli import main
 from deltadex.service.api import Service, ServiceSettings, make_app
 
 API = "/api/v1"
@@ -23,21 +19,11 @@ WRITER = {"Authorization": f"Bearer {TOKEN}"}
 def make_indexed_family(folder):
     """A catalog file over four labelled fine-tunes and one broken one of a local base."""
     models = make_family(folder)
-    broken = models / "broken"
-    broken.mkdir()
-    (broken / "config.json").write_text((folder / "base" / "config.json").read_text())
-    (broken / "model.safetensors").write_bytes(b"short")
-    db = folder / "c.duckdb"
-    arguments = ("index", str(folder / "base"), str(models), "--labels", str(models / "labels.csv"))
-    assert CliRunner().invoke(main, [*arguments, "--db", str(db)]).exit_code == 1
-    return db
-
-
-def printed(db, *arguments):
-    """What a command prints with --json."""
-    result = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    save_models(folder, {"broken": {}})
+    (models / "broken" / "model.safetensors").write_bytes(b"short")
+    labels = models / "labels.csv"
+    assert run(folder, "index", folder / "base", models, "--labels", labels).exit_code == 1
+    return folder / "c.duckdb"
 
 
 def finished(ask):
@@ -66,23 +52,9 @@ def served(db, *, answers_defects=False, **settings):
             yield client
 
 
-def adapter_files(*, base="base", seed=0, rank=2, width=32, layers=2, **settings):
+def adapter_files(**options):
     """The two files of a LoRA adapter of the tiny BERT, as a multipart body has them."""
-    config = {
-        "peft_type": "LORA",
-        "r": rank,
-        "lora_alpha": 2 * rank,
-        "target_modules": ["query"],
-        "base_model_name_or_path": base,
-        **settings,
-    }
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for layer in range(layers):
-        module = f"base_model.model.encoder.layer.{layer}.attention.self.query"
-        tensors[f"{module}.lora_A.weight"] = torch.randn(rank, width, generator=generator)
-        tensors[f"{module}.lora_B.weight"] = torch.randn(width, rank, generator=generator)
-    return files(json.dumps(config).encode(), save(tensors))
+    return files(*query_adapter(**options).values())
 
 
 def code(answer):

@@ -2,7 +2,8 @@
 
 import pytest
 from qdrant_server import qdrant_server
-from services import API, printed, served
+from running import document
+from services import API, served
 
 import deltadex
 from deltadex.errors import EngineError
@@ -33,7 +34,7 @@ def test_a_service_answers_from_its_engine_as_the_command_line(exported, monkeyp
     with served(exported, engine="qdrant") as client:
         answer = client.get(f"{API}/similar", params={"model": "a-0", "k": 2}).json()
 
-    expected = printed(exported, "find-similar", "a-0", "-k", "2")
+    expected = document(exported, "find-similar", "a-0", "-k", "2")
     assert asked
     assert [n["model"] for n in answer["neighbours"]] == [
         n["model"] for n in expected["neighbours"]

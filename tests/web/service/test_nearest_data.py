@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from catalogs import AXES, DIM, fill, make_data
-from services import API, printed, served
+from running import document
+from services import API, served
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,12 @@ def client(db):
 def test_the_answer_is_that_of_the_command_line_without_paths(client, db):
     answer = client.get(f"{API}/nearest-data", params={"model": "near-0"})
 
-    expected = printed(db, "find-data", "near-0")
-    document = answer.json()
+    expected = document(db, "find-data", "near-0")
+    found = answer.json()
     assert answer.status_code == 200, answer.text
-    assert document["data"] == expected["data"]
-    assert document["data"][0]["data"] == "acme"
-    assert document["query"] == {"model": "near-0", "base": "base"}
+    assert found["data"] == expected["data"]
+    assert found["data"][0]["data"] == "acme"
+    assert found["query"] == {"model": "near-0", "base": "base"}
     assert "secret" not in answer.text
 
 

@@ -2,11 +2,11 @@
 
 import tempfile
 import time
-from pathlib import Path
 
 import pytest
 from factories import save_tokenizer, write_reviews
-from services import API, make_indexed_family, printed, served
+from running import document
+from services import API, make_indexed_family, served
 
 from deltadex.service.api import sent_data
 
@@ -52,15 +52,15 @@ def test_a_data_set_is_answered_as_the_command_answers(family, tmp_path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     with served(db) as client:
-        answer = sent(client, reviews.read_bytes(), "../../my reviews.csv", k=3)
+        answer = sent(client, reviews.read_bytes(), "/etc/../.hidden/my reviews.CSV", k=3)
         refused = sent(client, b"text,label\n,\n")
 
     assert answer.status_code == 200, answer.text
-    document, expected = answer.json(), printed(db, "find-trained-on", str(reviews), "-k", "3")
-    assert document["neighbours"] == [row | {"base": "base"} for row in expected["neighbours"]]
-    assert document["query"]["texts"] == "my-reviews.csv"
-    assert document["query"]["base"] == "base"
-    assert document["meaning"] == expected["meaning"]
+    given, expected = answer.json(), document(db, "find-trained-on", reviews, "-k", "3")
+    assert given["neighbours"] == [row | {"base": "base"} for row in expected["neighbours"]]
+    assert given["query"]["texts"] == "my-reviews.csv"
+    assert given["query"]["base"] == "base"
+    assert given["meaning"] == expected["meaning"]
     assert str(reviews.parent) not in answer.text
     assert refused.status_code == 422
     assert str(tmp_path) not in refused.text
@@ -103,8 +103,3 @@ def test_a_base_that_is_nowhere_and_a_missing_extra_say_so(tmp_path, monkeypatch
     assert (without.status_code, without.json()["code"]) == (422, "needs-studies")
     assert takes["data"] == 0
     assert takes["adapter"] > 0
-
-
-def test_names_of_files_are_no_paths():
-    assert Path(sent_data.name_of("/etc/../.hidden/x y.CSV")).name == "x-y.csv"
-    assert sent_data.name_of("..csv") == "data.csv"

@@ -12,24 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from running import run, started
 from services import TOKEN
 
-from deltadex.cli import main
 from deltadex.service.api import ServiceSettings, listen
 
 
 @contextmanager
 def serving(db, *arguments):
-    command = [sys.executable, "-m", "deltadex", "serve", "--db", str(db), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started("serve", "--db", db, "--port", 0, *arguments) as process:
         yield process, process.stdout.readline()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def get(address, path):
@@ -83,13 +75,9 @@ def test_an_address_for_others_is_said_loudly_even_when_quiet(shared_db):
     assert len(errors.splitlines()) >= 3
 
 
-def run(db, *arguments, **environment):
-    return CliRunner().invoke(main, ["serve", "--db", str(db), *arguments], env=environment)
-
-
 def test_a_port_in_use_is_one_line(shared_db):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = run(shared_db, "--port", str(taken.getsockname()[1]))
+        result = run(shared_db, "serve", "--port", str(taken.getsockname()[1]))
 
     assert result.exit_code == 3
     assert "in use" in result.output
@@ -97,7 +85,7 @@ def test_a_port_in_use_is_one_line(shared_db):
 
 
 def test_no_catalog_is_one_line(tmp_path):
-    result = run(tmp_path / "none.duckdb", "--port", "0")
+    result = run(tmp_path, "serve", "--port", "0")
 
     assert result.exit_code == 2
     assert "deltadex index" in result.output
@@ -105,7 +93,7 @@ def test_no_catalog_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("token", ["", "short", "with\nline" + "x" * 20, "é" * 20])
 def test_writing_needs_a_long_token(shared_db, token):
-    result = run(shared_db, "--port", "0", "--writable", DELTADEX_TOKEN=token)
+    result = run(shared_db, "serve", "--port", "0", "--writable", env={"DELTADEX_TOKEN": token})
 
     assert result.exit_code == 2
     assert "at least 16" in result.output
@@ -136,7 +124,7 @@ def test_without_the_extra_it_says_what_to_install(shared_db, monkeypatch):
     for name in [n for n in sys.modules if n.startswith("deltadex.service.api")]:
         monkeypatch.delitem(sys.modules, name)
 
-    result = run(shared_db, "--port", "0")
+    result = run(shared_db, "serve", "--port", "0")
 
     assert result.exit_code == 2
     assert "pip install 'deltadex[serve]'" in result.output

@@ -1,16 +1,14 @@
 """Reading goes on while another process writes to the same catalog."""
 
 import json
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 from factories import make_family
+from running import started
 
 ADDED = 240
 
@@ -22,19 +20,6 @@ def family(tmp_path_factory):
     first = make_family(folder / "first")
     later = make_family(folder / "later", pairs=[f"set{n:02}" for n in range(ADDED // 4)], runs=4)
     return folder / "first" / "base", first, later
-
-
-@contextmanager
-def running(*arguments):
-    command = [sys.executable, "-m", "deltadex", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def ask(address, path, **params):
@@ -56,14 +41,14 @@ def wait_until_ready(address):
 def test_search_answers_while_many_models_are_added(family, tmp_path):
     base, first, later = family
     db = tmp_path / "c.duckdb"
-    with running("index", base, first, "--db", db, "--quiet") as indexing:
+    with started("index", base, first, "--db", db, "--quiet") as indexing:
         assert indexing.wait() == 0
-    with running("serve", "--db", db, "--port", 0, "--json") as serving:
+    with started("serve", "--db", db, "--port", 0, "--json") as serving:
         document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
         address = json.loads(document)["address"].rstrip("/")
         wait_until_ready(address)
         totals, n_requests = set(), 0
-        with running("index", base, later, "--db", db, "--quiet", "--json") as indexing:
+        with started("index", base, later, "--db", db, "--quiet", "--json") as indexing:
             while indexing.poll() is None:
                 answer = ask(address, "similar", model="a-0", k=3)
                 assert len(answer["neighbours"]) == 3
