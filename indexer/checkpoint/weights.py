@@ -16,6 +16,7 @@ import torch
 
 from ...errors import ModelError
 from ...records import Verification
+from ...results import count
 from ..untrusted_text import name_some, shown
 from .bin_file import BinFile
 from .dequantised import is_eight_bit
@@ -268,9 +269,9 @@ def open_local(
     if name is None:
         others = _other_weights(names)
         if any(_SHARD.search(other) for other in others):
-            line = f"{len(others)} shards, but no model.safetensors.index.json; fetch it"
+            line = f"{count(len(others), 'shard')}, but no model.safetensors.index.json; fetch it"
             raise ModelError("missing-shard", f"{folder.name}: {line}")
-        what = f"{len(others)} safetensors files" if others else "no weight file"
+        what = count(len(others), "safetensors file") if others else "no weight file"
         raise ModelError("no-weights", f"{folder.name}: {what}; expected model.safetensors")
     return open_weights(files, name)
 
@@ -301,7 +302,8 @@ def _require_one_model(parts: Mapping[str, GgufFile]) -> None:
     names = [name for part in parts.values() for name in part.tensors]
     (wanted,) = known.get("split.tensors.count", [len(names)])
     if len(parts) > 1 and not len(set(names)) == len(names) == wanted:
-        line = f"its parts have {len(names)} tensors, {len(set(names))} names, of {shown(wanted)}"
+        line = f"its parts have {count(len(names), 'tensor')}, {count(len(set(names)), 'name')}"
+        line += f", of {shown(wanted)}"
         raise ModelError("missing-shard", f"{next(iter(parts))}: {line}; fetch the model again")
 
 

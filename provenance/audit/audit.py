@@ -30,7 +30,7 @@ from ...indexer import (
     resolve_base,
 )
 from ...records import FindingKind, Slot
-from ...results import JsonRecord, count
+from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
 from ..bases.whole import NotCompared, compare_folders
 from ..lineage.descent import Updates
@@ -269,16 +269,17 @@ def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterato
     moving = set(slots) - still
     layers = sorted({slot.layer for slot in slots} - {slot.layer for slot in moving})
     if layers:
-        yield f"{name}{name_layers(layers)} equal{'s' * (len(layers) == 1)} the base's"
+        yield f"{name}{name_layers(layers)} {agree(len(layers), 'equals', 'equal')} the base's"
     rest = {slot for slot in still.intersection(slots) if slot.layer not in layers}
     roles = sorted({slot.role for slot in rest} - {slot.role for slot in moving})
     if roles:
         where = "in the others" if layers else "in every layer"
-        yield f"{name}{', '.join(roles)} equal{'s' * (len(roles) == 1)} the base's {where}"
+        equal = agree(len(roles), "equals", "equal")
+        yield f"{name}{', '.join(roles)} {equal} the base's {where}"
     n_left = sum(slot.role not in roles for slot in rest)
     if n_left:
         more = "more " if layers or roles else ""
-        noun = "matrix equals" if n_left == 1 else "matrices equal"
+        noun = agree(n_left, "matrix equals", "matrices equal")
         yield f"{n_left} {more}{name}{noun} the base's"
 
 
@@ -291,8 +292,9 @@ def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
     for row in np.flatnonzero(family.touched.is_full & (2 * n_below > n_changed)).tolist():
         ratio = updates.fro_norm[row, changed[row]] / updates.noise_floor[row, changed[row]]
         detail = (
-            f"in {n_below[row]} of {n_changed[row]} matrices its update is smaller than the "
-            f"rounding of its stored numbers: {float(np.median(ratio)):.2f} times it in the median"
+            f"in {n_below[row]} of {count(int(n_changed[row]), 'matrix')} its update is smaller "
+            f"than the rounding of its stored numbers: {float(np.median(ratio)):.2f} times it in "
+            "the median"
         )
         yield family.finding(row, "rounding", detail)
 
