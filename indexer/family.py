@@ -680,7 +680,7 @@ def _describe(member: Member) -> Member:
     if not adapter:
         stored = (name for name in names if name.endswith((".safetensors", ".bin")))
         weights = [name for name in stored if not name.startswith(("adapter", "training"))]
-    weights = weights or [*filter(None, [choose_weights(names, adapter=adapter)])]
+    weights = weights or list({choose_weights(names, adapter=adapter)}.intersection(names))
     record = replace(
         record,
         signature=files.signature(),
