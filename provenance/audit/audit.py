@@ -125,6 +125,10 @@ class AuditedFamily:
             norms = updates.fro_norm / updates.relative_norm
         return _column_medians(np.where(self.changed & np.isfinite(norms), norms, np.nan))
 
+    def age(self, row: int) -> tuple[str, str]:
+        """Sorts models from the oldest that states its date, then by id."""
+        return self.rows[self.ids[row]].record.created_at or "~", self.ids[row]
+
     def finding(self, row: int, kind: FindingKind, detail: str, z: float | None = None) -> Finding:
         return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
 
@@ -191,7 +195,7 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
     exact = np.nansum(np.square(updates.fro_norm), axis=1)
     noise = np.sqrt(np.nansum(np.square(updates.noise_floor) * family.changed, axis=1))
     told = updates.sketched & (norms > 0.0) & (noise <= NOISE_SHARE * norms)
-    rows = np.flatnonzero(told)
+    rows = np.array(sorted(np.flatnonzero(told).tolist(), key=family.age), np.int64)
     for start in range(0, len(rows), PAIRS_AT_ONCE):
         block = rows[start : start + PAIRS_AT_ONCE]
         earlier = rows[: start + len(block)]
@@ -199,7 +203,7 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
         distance = squares - 2.0 * sketches[block] @ sketches[earlier].T
         rounding = np.square(noise[block])[:, None] + np.square(noise[earlier])[None, :]
         allowed = NOISE_FACTOR**2 * rounding + SAME_UPDATE**2 * squares / 2.0
-        is_same = (distance <= allowed) & (earlier[None, :] < block[:, None])
+        is_same = (distance <= allowed) & np.tri(len(block), len(earlier), start - 1, dtype=bool)
         apart = np.abs(exact[block][:, None] - exact[earlier][None, :])
         is_same &= apart <= NOISE_FACTOR * rounding + 2 * SAME_UPDATE * exact[block][:, None]
         for place in np.flatnonzero(is_same.any(axis=1)).tolist():
