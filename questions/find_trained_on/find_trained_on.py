@@ -333,7 +333,12 @@ def _tested(comparison: Document) -> str:
 def show_word_matches(document: Document) -> Shown:
     """The models that a file's words fit, and what a row proves."""
     query, rows = document["query"], document["neighbours"]
-    yield f"models by the words of {query['texts']}: nothing was run"
+    n = document["without_footprint"]
+    left_out = (
+        f"; not compared: {count(n, 'model')} without a footprint (adapters, frozen embeddings); "
+        "leave out --quick to ask them by gradients"
+    )
+    yield f"models by the words of {query['texts']}: nothing was run{left_out * bool(n)}"
     yield query["reading"]
     n_trained = sum(row["probability"] is not None for row in rows)
     compared = count(document["compared"], "model")
@@ -347,11 +352,6 @@ def show_word_matches(document: Document) -> Shown:
         )
     else:
         yield f"of none of {compared} can it be said that this file trained it"
-    if document["without_footprint"]:
-        yield (
-            f"not compared: {count(document['without_footprint'], 'model')} without a footprint "
-            "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
-        )
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
     yield terminal.evidence_table(heads, rows)
     for left in document["left_out"]:
