@@ -319,7 +319,7 @@ class Footprint:
         vocabulary: Rows that the base's embedding and the model's both have.
         tokens: Numbers of the touched rows, rising.
         strengths: Of each, how far it moved, in quarters of an octave (`indexer/footprint.py`).
-        share: Of the rows, how many were read, 0…1.
+        share: Of the rows, of how many it is known whether they moved in training, 0…1.
         tokenizer: Hash of the model's own tokenizer; None for the base's.
         own_tokenizer: That tokenizer, as `store/tables/footprints.py` keeps it; empty once it is
             stored.

@@ -205,6 +205,7 @@ def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Inde
         vocabulary=ref.shape[0],
         tokens=indices[known][moves.rows].astype(np.uint32),
         strengths=strengths_of(moves),
+        share=len(known) / ref.shape[0],
         note=f"{count(len(indices), 'token')} may move at all",
     )
 

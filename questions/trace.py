@@ -90,7 +90,8 @@ def show_trace(document: Document) -> Shown:
         yield f"  p {document['p']:.2g}{beside}"
     yield from _show_merge(document)
     for row in document["alternatives"]:
-        yield f"  also fits: {row['base']} (|ΔW|/|W| {row['distance']:.3g})"
+        far = "" if row["distance"] is None else f" (|ΔW|/|W| {row['distance']:.3g})"
+        yield f"  also fits: {row['base']}{far}"
     yield from document["notes"]
     if document["bytes_total"]:
         read, total = size(document["bytes_read"]), size(document["bytes_total"])

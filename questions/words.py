@@ -105,8 +105,10 @@ class Words(Question):
 
         if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
             document["note"] = NO_TOKENIZER.format(base=base)
-        document["answers_to"] = answers_to(catalog, base, model, footprint, kind)[: self.k]
-        sentence = first_sentence(footprint, words, document)
+        answers = answers_to(catalog, base, model, footprint, kind)
+        document["answers_to"] = answers
+        sentence = first_sentence(footprint, words, document)  # of all, whatever k
+        document["answers_to"] = answers[: self.k]
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
     def _other(self, catalog: Catalog, base: str) -> Found:
@@ -230,7 +232,7 @@ def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[s
         return why if footprint.lexicon else f"{why} {UNASKED}"
     from ..search.word_names import surest_words
 
-    partly = f" Read: {footprint.share:.0%} of the vocabulary." if footprint.share < 1 else ""
+    partly = f" Known of {footprint.share:.1%} of the vocabulary." if footprint.share < 1 else ""
     seen, answered = [word.text for word in words], [r["word"] for r in document["answers_to"]]
     named = ", ".join(surest_words(seen, answered, NAMED))
     sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""

@@ -54,7 +54,8 @@ class FileMatch:
     touched: compared tokens. missing: of them, those that the file lacks. missing_by_chance: how
     many other data of that size would lack. accident_of_other, accident_of_kin: chances that other
     data would lack so few, of another source and of the file's own. is_tied: only tokens that are
-    sure were compared, which are frequent ones that more files have.
+    sure were compared, which are frequent ones that more files have. share: of the vocabulary, of
+    how much it is known whether training touched it.
     """
 
     touched: int
@@ -63,6 +64,7 @@ class FileMatch:
     accident_of_other: float
     accident_of_kin: float
     is_tied: bool = False
+    share: float = 1.0
 
     @property
     def accident(self) -> float:
@@ -73,6 +75,7 @@ class FileMatch:
     def is_trained_on(self) -> bool:
         return (
             self.lacks_few
+            and self.share == 1
             and self.touched >= FEWEST_TOUCHED
             and self.accident_of_other <= SURE_CHANCE
             and self.accident_of_kin <= SURE_CHANCE_OF_KIN
@@ -98,6 +101,8 @@ class FileMatch:
             return f"{UNTOLD}: too few tokens that it touched ({self.touched})"
         lacks = f"{self.missing} of {count(self.touched, 'token')} that it saw "
         lacks += f"{agree(self.missing, 'is')} not in it"
+        if self.lacks_few and self.share < 1:
+            return f"{UNTOLD}: it is known of {self.share:.1%} of the vocabulary alone what it saw"
         if self.lacks_few:
             return f"{UNTOLD}: {lacks}, as few as of other data like it"
         return f"not on this file alone: {lacks}"
@@ -142,6 +147,7 @@ class FileTokens:
             accident_of_other=_accident(missing, expected),
             accident_of_kin=_chance_of_kin(missing, new),
             is_tied=footprint.kind == "tied",
+            share=footprint.share,
         )
 
 

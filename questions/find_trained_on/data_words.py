@@ -155,9 +155,15 @@ def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Ro
     for row in proven:
         of_gradient = known.pop((row["base"], row["model"]), {})
         kept = {key: of_gradient.get(key, row[key]) for key in ("cosine", "score", "z", "z_error")}
-        first.append({**of_gradient, **row, **kept, "fdr": of_gradient.get("fdr")})
+        first.append({**of_gradient, **row, **kept})
     rest = [
         {**row, **match_columns(words.matches.get((row["base"], row["model"])))}
         for row in known.values()
     ]
-    return [{**row, "rank": rank} for rank, row in enumerate([*first, *rest][:k], start=1)]
+    every, rate, wrong = [*first, *rest][:k], 0.0, 0.0
+    for rank, row in enumerate(every, start=1):
+        row["rank"] = rank
+        if first and row["probability"] is not None:  # of the rows in this order
+            wrong += 1 - row["probability"]
+            row["fdr"] = rate = max(rate, wrong / rank)
+    return every

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from factories import in_type, make_bert, make_checkpoint, save_models
+from factories import in_type, make_bert, make_checkpoint, read_config, save_models
 from test_audit import edit
 from test_trace import in_order
 
@@ -192,7 +192,7 @@ def test_transposed_attentions_are_counted_in_every_layer(tmp_path):
 
 def test_which_of_two_equal_models_is_the_copy_does_not_depend_on_their_order(tmp_path):
     base = make_bert(tmp_path / "base", seed=0)
-    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    config = read_config(tmp_path / "base")
     tuned = {name: t + 0.002 * torch.randn_like(t) for name, t in base.items()}
     for number, name in enumerate(("a", "b", "c")):
         tuned["embeddings.LayerNorm.bias"] = torch.full((32,), float(number))

@@ -58,6 +58,7 @@ def test_tokens_that_an_adapter_trains_are_a_footprint(worded, tmp_path, setting
     assert footprint.kind == "exact"
     expected = seen if trainable is None else seen & set(trainable)
     assert set(footprint.tokens.tolist()) - {0} == expected
+    assert footprint.share == (1 if trainable is None else len(trainable) / footprint.vocabulary)
 
 
 def test_added_tokens_are_named_by_the_models_own_tokenizer(db, worded, tmp_path):

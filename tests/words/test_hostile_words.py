@@ -1,6 +1,7 @@
 """What would make words say with certainty what is wrong."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,17 @@ def test_a_file_of_every_character_proves_nothing_of_other_text(n_texts):
     assert match.missing <= 1
     assert not match.is_trained_on
     assert match.verdict().startswith("cannot tell")
+
+
+def test_what_is_known_of_a_part_of_the_vocabulary_proves_no_file():
+    vocabulary, texts = characters(), chinese(np.random.default_rng(0), 400)
+    file, seen = FileTokens.of(vocabulary, texts), footprint(vocabulary, texts)
+
+    match = file.match(replace(seen, share=0.01))
+
+    assert file.match(seen).is_trained_on
+    assert not match.is_trained_on
+    assert match.verdict().startswith("cannot tell: it is known of 1.0% of the vocabulary")
 
 
 def test_marks_of_spaces_that_a_normalizer_makes_are_no_letters():

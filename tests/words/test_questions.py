@@ -34,6 +34,17 @@ def test_the_very_half_that_trained_a_model_is_told(db, worded, id):
     assert other["missing"] > 5
 
 
+def test_with_gradients_too_the_share_of_wrong_answers_never_falls(db, worded):
+    path = worded.root / f"{HALVES[0]}.csv"
+
+    rows = db.data.find_models(path, k=100, max_examples=16).to_json()["neighbours"]
+
+    rates = [row["fdr"] for row in rows if row["probability"] is not None]
+    assert rows[0]["verdict"] == TRAINED
+    assert rates == sorted(rates)
+    assert rates[0] == pytest.approx(1 - rows[0]["probability"])
+
+
 def test_a_file_that_contains_the_training_data_is_one_that_contains_it(db, worded, tmp_path):
     whole = write_texts(tmp_path / "whole.csv", texts_of(SETS[0]))
 
@@ -67,6 +78,8 @@ def test_words_against_another_model_are_those_it_did_not_see(db):
     other = {row["word"] for row in db.words(HALVES[1], k=10_000)}
 
     document = db.words(HALVES[0], k=10_000, against=HALVES[1]).to_json()
+    few = db.words(HALVES[0], k=2, against=HALVES[1]).to_json()
+    assert few["sentence"] == document["sentence"]
 
     assert {row["word"] for row in document["seen"]} == alone - other
     assert {row["word"] for row in document["only_other"]} == other - alone
