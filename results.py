@@ -114,7 +114,9 @@ class Table:
         return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
 
     def _rest(self) -> list[str]:
-        return [f"… and {len(self) - MAX_SHOWN} more rows"] if len(self) > MAX_SHOWN else []
+        return (
+            [f"… and {count(len(self) - MAX_SHOWN, 'more row')}"] if len(self) > MAX_SHOWN else []
+        )
 
 
 def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -270,9 +272,21 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def count(n: int, noun: str, *, or_more: bool = False) -> str:
-    """`1 model`, `2 models`, `1 or more models`."""
-    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
+PLURALS = {
+    **{"is": "are", "was": "were", "has": "have", "class": "classes", "child": "children"},
+    **{"matrix": "matrices", "layer matrix": "layer matrices"},
+    **{"copy": "copies", "family": "families", "query": "queries"},
+}
+
+
+def agree(n: int, word: str, many: str = "") -> str:
+    """A noun or verb in the number of `n`: `model` or `models`, `is` or `are`."""
+    return word if n == 1 else many or PLURALS.get(word, f"{word}s")
+
+
+def count(n: int, noun: str, *, or_more: bool = False, form: str = "") -> str:
+    """`1 model`, `2 models`, `1 or more models`; `2,000 models` by the form `,`."""
+    return f"{n:{form}}{' or more' * or_more} {agree(2 if or_more else n, noun)}"
 
 
 def size(n_bytes: int) -> str:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Literal
 
 from ..errors import DataError
+from ..results import count
 from .rows import Row
 from .rows.text_tables import Undecoded
 
@@ -166,9 +167,9 @@ class ColumnValues:
             return f"of type {self.first.type}"
         if not self.counts:
             return "no single values"
-        different = f"{min(len(self.counts), MOST_COUNTED):,}"
-        more = " or more" * (len(self.counts) > MOST_COUNTED)
-        return f"{different}{more} different values in the first {self.filled:,} rows"
+        n, more = min(len(self.counts), MOST_COUNTED), len(self.counts) > MOST_COUNTED
+        different = count(n, "different value", or_more=more, form=",")
+        return f"{different} in the first {count(self.filled, 'row', form=',')}"
 
 
 def look_at(rows: Iterable[Row], names: Iterable[str]) -> dict[str, ColumnValues]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import DataError
+from ..results import agree, count
 from .columns import (
     MOST_COUNTED,
     NO_CLASS,
@@ -94,7 +95,8 @@ class ExampleSet:
         """One sentence: what was drawn, from which columns, and what was skipped."""
         part = f" of split {self.split!r}" if self.split else ""
         parts = [
-            f"{self.source}: {len(self.examples):,} of {self.rows:,} rows{part} drawn "
+            f"{self.source}: {len(self.examples):,} of "
+            f"{count(self.rows, 'row', form=',')}{part} drawn "
             f"(seed {self.seed})",
             ", ".join(self._described(found) for found in self.found),
         ]
@@ -103,15 +105,13 @@ class ExampleSet:
                 f"{skip.rows:,} {skip.reason} (first: {skip.first})" for skip in self.skipped
             )
             rows = sum(skip.rows for skip in self.skipped)
-            parts.append(f"{rows:,} {'row' if rows == 1 else 'rows'} skipped: {reasons}")
+            parts.append(f"{count(rows, 'row', form=',')} skipped: {reasons}")
         return "; ".join((*parts, *self.notes))
 
     def _described(self, found: FoundColumn) -> str:
         details = FOUND_BY[found.by]
         if found.part == "label":
-            count = len(self.classes)
-            kinds = f"{count} class{'es' * (count != 1)}"
-            details += f", {kinds if self.classes else 'numbers'}"
+            details += f", {count(len(self.classes), 'class') if self.classes else 'numbers'}"
         return f'{found.part} = column "{found.column}" ({details})'
 
 
@@ -461,7 +461,7 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     parts = ((len(one.text), len(one.completion), len(one.pair)) for one in examples)
     cut = sum(LONGEST_TEXT in lengths for lengths in parts)
     if cut:
-        scan.notes.append(f"{cut} example{'s' * (cut != 1)} cut to {LONGEST_TEXT:,} characters")
+        scan.notes.append(f"{count(cut, 'example')} cut to {LONGEST_TEXT:,} characters")
     if kind == "messages" and template is None:
         scan.notes.append('messages joined as "role: content", without a chat template')
     drawn_of = Counter(example.label for example in examples)
@@ -469,7 +469,9 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     classes = {name: drawn_of[name] for name in names}
     drawn = sum(n > 0 for n in classes.values())
     if drawn < len(classes):
-        scan.notes.append(f"{drawn:,} of the classes are drawn; raise --max-examples for more")
+        scan.notes.append(
+            f"{drawn:,} of the classes {agree(drawn, 'is')} drawn; raise --max-examples for more"
+        )
     return ExampleSet(
         source=scan.source,
         examples=examples,
@@ -503,13 +505,14 @@ def _refuse_broken(scan: _Scan, n_examples: int) -> None:
     rows = sum(skip.rows for skip in broken)
     if rows > MAX_BROKEN_SHARE * scan.rows:
         reasons = ", ".join(f"{skip.rows:,} {skip.reason} ({skip.first})" for skip in broken)
-        raise DataError(f"{scan.source}: {rows:,} of {scan.rows:,} rows cannot be used: {reasons}")
+        of = count(scan.rows, "row", form=",")
+        raise DataError(f"{scan.source}: {rows:,} of {of} cannot be used: {reasons}")
     if n_examples < MIN_EXAMPLES:
         reasons = ", ".join(f"{skip.rows:,} {skip.reason}" for skip in scan.skipped.values())
         raise DataError(
-            f"{scan.source}: {n_examples} example{'s' * (n_examples != 1)} in {scan.rows:,} rows, "
-            f"equal texts counted once{'; skipped: ' * bool(reasons)}{reasons}; at least "
-            f"{MIN_EXAMPLES} are needed"
+            f"{scan.source}: {count(n_examples, 'example')} in "
+            f"{count(scan.rows, 'row', form=',')}, equal texts counted "
+            f"once{'; skipped: ' * bool(reasons)}{reasons}; at least {MIN_EXAMPLES} are needed"
         )
 
 
@@ -521,9 +524,10 @@ def _labelled(
     kind: Kind = "texts"
     if labelled == "names":
         column = found.pop("label")
-        more = " or more" * (len(scan.labels) >= MOST_COUNTED)
+        n, more = len(scan.labels), len(scan.labels) >= MOST_COUNTED
         rows = scan.rows - sum(skip.rows for skip in scan.skipped.values())
-        different = f"{len(scan.labels):,}{more} different values in {rows:,} rows"
+        different = count(n, "different value", or_more=more, form=",")
+        different += f" in {count(rows, 'row', form=',')}"
         if column.by == "choice":
             raise DataError(
                 f"{scan.source}: column {column.column!r} has no classes: {different}; choose "

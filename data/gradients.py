@@ -50,6 +50,7 @@ from ..records import (
     Recipe,
     Slot,
 )
+from ..results import agree, count
 from ..study.network import TaskModel
 from .examples import Example, ExampleSet, places_of_every_class
 from .losses import EncodedExample, Loss, States, choose_loss
@@ -372,7 +373,8 @@ def fingerprint_data(
     encoded = loss.encode(sorted(examples, key=_sort_key))
     if len(encoded) < FEWEST:
         raise RequestError(
-            f"{len(encoded)} examples have something to predict; at least {FEWEST} are needed"
+            f"{count(len(encoded), 'example')} {agree(len(encoded), 'has')} something to predict; "
+            f"at least {FEWEST} are needed"
         )
     head_of = loss.encode(sorted(fitted_on, key=_sort_key)) if beside else encoded
     loss.prepare(head_of, options.batch_size, {} if known is None else known)
@@ -571,13 +573,13 @@ def matched_examples(
         notes.append(f"left out: classes that only one of the two has ({_listed(alone)})")
     if shared:
         notes.append(
-            f"left out: {len(shared)} of {len(data.examples)} examples "
+            f"left out: {len(shared)} of {count(len(data.examples), 'example')} "
             f"({len(shared) / len(data.examples):.0%}) that {control.source} has too; a control "
             "shares none"
         )
     if n < FEWEST_MATCHED:
         raise RequestError(
-            f"{data.source} and {control.source} have {n} examples each to compare"
+            f"{data.source} and {control.source} have {count(n, 'example')} each to compare"
             f"{'; '.join(['', *notes])}; at least {FEWEST_MATCHED} are needed"
         )
     first, second = (

@@ -14,6 +14,7 @@ import torch
 from ..arrays import Float, Float32, Int64
 from ..errors import RequestError
 from ..records import LossName
+from ..results import count
 from ..study.network import TaskModel, decoder_start
 from .columns import as_number
 from .examples import Example
@@ -443,7 +444,9 @@ def _require_numbers(labels: Sequence[str | float]) -> None:
     if not numbers or None in numbers:
         raise RequestError("a regression needs a column of numbers as labels")
     if len(numbers) < 2:
-        raise RequestError(f"every label is {labels[0]} in {len(labels)} examples: {NOTHING}")
+        raise RequestError(
+            f"every label is {labels[0]} in {count(len(labels), 'example')}: {NOTHING}"
+        )
 
 
 def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]:
@@ -453,5 +456,6 @@ def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]
             f"{model.name}: a classification needs labels: name the column that has them"
         )
     if len(classes) == 1:
-        raise RequestError(f"every label is {classes[0]!r} in {len(labels)} examples: {NOTHING}")
+        of = count(len(labels), "example")
+        raise RequestError(f"every label is {classes[0]!r} in {of}: {NOTHING}")
     return classes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..errors import ModelError
-from ..results import count
+from ..results import agree, count
 from .adapter_config import (
     FAMILIES,
     FILE,
@@ -388,10 +388,10 @@ def build_merged_lora(
         line = f"{b!r} is of PEFT 0.2's merged linear, and {FILE} has no enable_lora"
         raise ModelError("not-read", f"module {module!r}: {line}")
     if rows == 0 or rows % n_trained or n_right % n_trained or n_right > MAX_ELEMENTS // rows:
-        line = f"{n_trained} of {n_parts} parts, as {FILE} says in enable_lora"
+        line = f"{n_trained} of {count(n_parts, 'part')}, as {FILE} says in enable_lora"
         raise tensors.misfit(b, f"as many rows for each of {line}, and rows of {a!r}")
     if not 1 <= n_groups <= MAX_PARTS or n_groups * n_group != n_right or rows % n_groups:
-        raise tensors.misfit(b, f"groups of equal size over the {n_right} rows of {a!r}")
+        raise tensors.misfit(b, f"groups of equal size over the {count(n_right, 'row')} of {a!r}")
     if kinds.keys() - {"lora_A", "lora_B", "alpha"} or config.start or config.dora:
         raise _unsupported(f"module {module!r}: enable_lora beside another variant of LoRA")
     height, per_group = rows // n_trained, rows // n_groups
@@ -845,11 +845,11 @@ def _require_all_read(
         if modules[name] in layers and is_matrix(tensors.shape(name))
     }
     if lost:
-        n_layers = len(lost) + len(layers.intersection(read))
+        changed = count(len(lost) + len(layers.intersection(read)), "layer matrix")
         raise ModelError(
             "not-read",
-            f"{len(lost)} of {n_layers} layer matrices that it changes are stored in a form that "
-            f"is not read: {name_some(list(lost.values()))}",
+            f"{len(lost)} of {changed} that it changes {agree(len(lost), 'is')} stored in a form "
+            f"that is not read: {name_some(list(lost.values()))}",
         )
 
 
@@ -878,13 +878,13 @@ def _notes(
     if stated and stated.lower() not in fitting:
         notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
     if convolutions:
-        notes.append(f"{convolutions} convolutions not read")
+        notes.append(f"{count(convolutions, 'convolution')} not read")
     if contents.left_out:
         notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
     pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
     known = [(stated_r, stored) for stated_r, stored in pairs if stated_r is not None and stored]
     if unequal := sorted(pair for pair in known if pair[0] != pair[1]):
-        differ = f"{len(unequal)} of {len(known)} modules differ"
+        differ = f"in {len(unequal)} of {count(len(known), 'module')}"
         r, stored_r = unequal[0]
         notes.append(f"{FILE} says r = {r:.0f}, the tensors have {stored_r} ({differ})")
     own = any("alpha" in kinds for kinds in contents.factors.values())

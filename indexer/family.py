@@ -680,7 +680,8 @@ def _describe(member: Member) -> Member:
     if not adapter:
         stored = (name for name in names if name.endswith((".safetensors", ".bin")))
         weights = [name for name in stored if not name.startswith(("adapter", "training"))]
-    weights = weights or [*filter(None, [choose_weights(names, adapter=adapter)])]
+    chosen = choose_weights(names, adapter=adapter)
+    weights = weights or [name for name in names if name == chosen]
     record = replace(
         record,
         signature=files.signature(),
@@ -694,7 +695,7 @@ def _describe(member: Member) -> Member:
     )
     member = replace(member, is_merge=bool(record.notes))
     foreign = next(filter(is_foreign_lora, names), None)
-    if foreign is not None and choose_weights(names, adapter=adapter) is None:
+    if foreign is not None and chosen is None:
         return replace(member, record=record, refusal=foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:

@@ -118,7 +118,8 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
         return replace(member, record=replace(member.record, notes=notes))
     if not placements:
         return member
-    reason = f"names no base, and {fits.count(False)} of its {len(fits)} matrices do not fit"
+    few = f"{fits.count(False)} of its {len(fits)} matrices"
+    reason = f"names no base, and the shapes of {few} do not fit"
     return replace(member, refusal=ModelError("base-unknown", reason))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import BaseError, ModelError
 from ..records import PARTLY_READ
+from ..results import count
 from .architecture import (
     PlacedModel,
     Placement,
@@ -163,11 +164,11 @@ def _lacking(placed: PlacedModel, base: PlacedModel) -> str:
     if not lost:
         return ""
     n = len(base.placements)
-    return f"{PARTLY_READ}{n - len(lost)} of {n} layer matrices: it lacks {name_some(lost)}"
+    return f"{PARTLY_READ}{n - len(lost)} of {count(n, 'layer matrix')}: it lacks {name_some(lost)}"
 
 
 def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:
     renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
     changes = "; ".join(renamed + describe_layers(found))
-    covers = f"{len(placed.placements)} of the base's {len(base.placements)} matrices"
+    covers = f"{len(placed.placements)} of the base's {count(len(base.placements), 'matrix')}"
     return f"its layers are other layers of the base ({covers}, p {found.p:.0e}): {changes}"

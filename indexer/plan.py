@@ -495,7 +495,7 @@ class PlannedRun:
             f"{count(walk.uncounted, 'model')}, none with --depth 1": walk.uncounted,
             f"{count(walk.below_depth, 'model')} at --depth may have children: listing them "
             "costs at least a request each": walk.below_depth,
-            f"the Hub counts {unlisted} children more than it lists": unlisted,
+            f"the Hub counts {count(unlisted, 'child')} more than it lists": unlisted,
         }
         return [note for note, holds in notes.items() if holds]
 

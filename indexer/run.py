@@ -40,6 +40,7 @@ from ..records import (
     Refused,
     SlotStats,
 )
+from ..results import count
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
@@ -826,9 +827,9 @@ class IndexRun:
         report, fresh = self._begun(known)
         if report.relabelled:
             log.warning(
-                "%d models are read already, and their parts keep the labels that they have: "
-                "give --labels again to `deltadex index` on the merged catalog",
-                len(report.relabelled),
+                "read already: %s; their parts keep the labels that they have: give --labels "
+                "again to `deltadex index` on the merged catalog",
+                count(len(report.relabelled), "model"),
             )
         report.begin(fresh, self.progress, job)
         for lease in leases(fresh, job.recipes):
@@ -880,7 +881,7 @@ class IndexRun:
         if base not in catalog.bases():
             return
         if report.lacking:
-            log.info("reading the embeddings of %d models that are indexed", len(report.lacking))
+            log.info("reading embeddings: %s", count(len(report.lacking), "indexed model"))
         with single_torch_thread():
             for member in report.lacking:
                 self.job.stop_if_cancelled()
@@ -945,7 +946,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
         except StoreDamaged as err:
             log.warning("%s; it counts as if it were not there: delete it", err)
     if n_models:
-        log.info("%d models of an earlier run were in its parts", n_models)
+        log.info("in parts of an earlier run: %s", count(n_models, "model"))
 
 
 def _parts(

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import ModelError
 from ..records import PARTLY_READ, ModelRecord
+from ..results import agree, count
 from .adapter import Adapter, read_adapter
 from .architecture import (
     Key,
@@ -107,10 +108,10 @@ def _note_on_unread(
     """What part of a model its update rests on: under a budget, and where layers moved, what has no
     slot is not compared."""
     n_read = len(placed.by_tensor())
-    part = f"{n_read} of {n_read + len(placed.unread)} layer matrices"
+    part = f"{n_read} of {count(n_read + len(placed.unread), 'layer matrix')}"
     names = name_some(placed.unread)
     if is_moved or job.parts is not None:
-        return f"{PARTLY_READ}{part}: {names} were not read"
+        return f"{PARTLY_READ}{part}: {names} {agree(len(placed.unread), 'was')} not read"
     base = job.base.weights()
     pairs = pair_unread(placed.unread, base.placed.unread)
     theirs = base.checkpoint
@@ -121,8 +122,12 @@ def _note_on_unread(
         or not are_equal(checkpoint, name, theirs, other)
     ]
     if not differ:
-        return f"{part} have slots; the others, {names}, equal the base's"
-    return f"{PARTLY_READ}{part}: {name_some(differ)} differ from the base's and have no slot"
+        others = agree(len(placed.unread), "other, {}, equals", "others, {}, equal").format(names)
+        return f"{part} {agree(n_read, 'has a slot', 'have slots')}; the {others} the base's"
+    without = agree(
+        len(differ), "differs from the base's and has", "differ from the base's and have"
+    )
+    return f"{PARTLY_READ}{part}: {name_some(differ)} {without} no slot"
 
 
 @dataclass(slots=True)

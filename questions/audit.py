@@ -145,7 +145,7 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
     labelled = sum(label is not None for label in family.labels)
     if compared == labelled:
         return findings, None
-    return findings, f"{compared} of {labelled} labels were compared with the distances"
+    return findings, f"labels compared with the distances: {compared} of {labelled}"
 
 
 def show_audit(document: Document) -> Shown:

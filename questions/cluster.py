@@ -111,12 +111,13 @@ def _show_suggestions(document: Document) -> Shown:
     yield (f"models with a suggested dataset: {len(suggestions)}; without: {document['abstained']}")
     yield from _show_list(suggestions, "dataset")
     if hints:
-        yield (f"{len(hints)} hints: each with a probability below {calibration['target']:.2f}")
+        least = f"{calibration['target']:.2f}"
+        yield f"{count(len(hints), 'hint')}: each with a probability below {least}"
         yield from _show_list(hints, "dataset (hint)")
     yield f"  {_known_from(calibration)}"
     if n_kept := calibration["kept_data"]:
         yield (
-            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
+            f"  {count(n_kept, 'kept data set')} may name models as well: "
             "fdr is twice the rate of the better list"
         )
 
@@ -147,9 +148,9 @@ def _known_from(calibration: Document) -> str:
     known = calibrated_by(calibration["evidence"])
     if calibration["precision"] is not None:
         return (
-            f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "
-            f"labelled models: precision {share(calibration['precision'])} at coverage "
-            f"{share(calibration['coverage'])}"
+            f"{known}; held out, {count(calibration['answers'], 'answer')} of "
+            f"{count(calibration['models'], 'labelled model')}: precision "
+            f"{share(calibration['precision'])} at coverage {share(calibration['coverage'])}"
         )
     if calibration["threshold"] is not None:
         return f"{known}; no labelled model with such evidence could be held out"

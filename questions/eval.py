@@ -156,14 +156,16 @@ def show_evaluation(document: Document) -> Shown:
 
 
 def _show_family(document: Document) -> Shown:
+    queries = _queries(document)
     yield (
-        f"{_queries(document)} queries among {count(document['models'], 'model')}, "
-        f"{count(document['datasets'], 'dataset')}; left out: {_left_out(document)}"
+        f"{queries} {'query' if queries == '1' else 'queries'} among "
+        f"{count(document['models'], 'model')}, {count(document['datasets'], 'dataset')}; left "
+        f"out: {_left_out(document)}"
     )
     if document["note"]:
         yield f"  {document['note']}"
     interval = document["ci95"]
-    tested = f"of micro by chance; {document['permutations']} permutations of the labels"
+    tested = f"of micro by chance; {count(document['permutations'], 'permutation')} of the labels"
     if document["p_value"] is None:
         tested = "not tested: the datasets are too large"
     for name, value, note in (
@@ -194,7 +196,7 @@ def _show_family(document: Document) -> Shown:
     yield from show_suspects(document["suspects"] or ())
     compared = document["labels_compared"]
     if document["suspects"] is not None and compared < document["labelled"]:
-        yield f"{compared} of {document['labelled']} labels were compared with the distances"
+        yield f"labels compared with the distances: {compared} of {document['labelled']}"
 
 
 def _rows_by_family(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OFFERED, REASONS, BaseError, RequestError, SourceError, StudyError
 from ..indexer import FamilyOptions
 from ..options import as_kind, option, record
-from ..results import Document, Row, Section, Shown, Table, count, size
+from ..results import Document, Row, Section, Shown, Table, agree, count, size
 from . import terminal
 from .face.opened import Opened
 from .terminal.command_line import (
@@ -144,10 +144,10 @@ def show_report(document: Document) -> Shown:
             yield f"{count(n, 'model')} left out ({some}): {reason}"
         return
     refused = len(document["failed"])
-    partly = document.get("partly_read", [])
+    n_partly = len(partly := document.get("partly_read", []))
     indexed = f"{document['indexed']} indexed"
     if partly:
-        indexed += f" ({len(partly)} on part of their matrices)"
+        indexed += f" ({n_partly} on part of {agree(n_partly, 'its', 'their')} matrices)"
     parts = [indexed, f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:
         parts.append(f"{len(document['skipped_models'])} skipped")
@@ -165,8 +165,8 @@ def show_report(document: Document) -> Shown:
             f"{note}" + f" ({count(n, 'model')})" * (len(notes) > 1)
             for note, n in notes.most_common(NOTES_SHOWN)
         )
-        rest = "model rests on part of its" if len(partly) == 1 else "models rest on part of their"
-        yield (f"{len(partly)} {rest} matrices: {said}{' …' * (len(notes) > NOTES_SHOWN)}")
+        rest = agree(n_partly, "model rests on part of its", "models rest on part of their")
+        yield f"{n_partly} {rest} matrices: {said}{' …' * (len(notes) > NOTES_SHOWN)}"
     if labels := document.get("labels"):
         yield f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched"
     if guessed := document.get("labels_guessed"):

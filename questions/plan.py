@@ -106,8 +106,7 @@ def show_plan(document: Document) -> Shown:
     hours, disk = document["hours"], document["disk"]
     yield (
         f"time: {duration(3600 * hours['total'])} to {duration(3600 * hours['at_most'])} with "
-        f"{hours['workers']} "
-        f"worker{'s' * (hours['workers'] != 1)} at "
+        f"{count(hours['workers'], 'worker')} at "
         f"{hours['bandwidth_bits_per_s'] / 1e6:,.0f} Mbit/s each; {hours['binds']} decides"
     )
     yield (

@@ -19,6 +19,7 @@ import numpy as np
 from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
+from ..results import agree, count
 from ..store import Catalog, FamilyView
 from .evidence import (
     COPY_COSINE,
@@ -456,8 +457,8 @@ def check_queries(retrievals: Sequence[FamilyRetrieval], exclude: Exclude | None
         )
     if counts["singletons"] == labelled:
         raise RequestError(
-            f"{labelled} of {n_models} models are labelled, and no two share "
-            "base and dataset: index a second model of one of them"
+            f"{labelled} of {count(n_models, 'model')} {agree(labelled, 'is')} labelled, and no "
+            "two share base and dataset: index a second model of one of them"
         )
     raise RequestError(
         f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
@@ -499,7 +500,7 @@ def _measures(retrieval: FamilyRetrieval) -> dict[str, Any]:
     micro = fmean(result.purity for result in results)
     chance = fmean(result.siblings / result.candidates for result in results)
     interval = bootstrap_interval(results)
-    have = "1 dataset has" if len(by_dataset) == 1 else f"{len(by_dataset)} datasets have"
+    have = f"{count(len(by_dataset), 'dataset')} {agree(len(by_dataset), 'has')}"
     suspects, compared = suspect_labels(family)
     too_few = f"too few to tell: {have} siblings, an interval takes {FEWEST}"
     return {

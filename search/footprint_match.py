@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from ..records import Footprint
+from ..results import agree, count
 from .vocabulary import Vocabulary
 from .words import chance_of_tokens
 
@@ -95,15 +96,11 @@ class FileMatch:
             return TRAINED
         if self.touched < FEWEST_TOUCHED:
             return f"{UNTOLD}: too few tokens that it touched ({self.touched})"
+        lacks = f"{self.missing} of {count(self.touched, 'token')} that it saw "
+        lacks += f"{agree(self.missing, 'is')} not in it"
         if self.lacks_few:
-            return (
-                f"{UNTOLD}: {self.missing} of {self.touched} tokens that it saw are not in it, as "
-                "few as of other data like it"
-            )
-        return (
-            f"not on this file alone: {self.missing} of {self.touched} tokens that it saw are "
-            "not in it"
-        )
+            return f"{UNTOLD}: {lacks}, as few as of other data like it"
+        return f"not on this file alone: {lacks}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

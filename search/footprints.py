@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import RequestError
 from ..records import Footprint
+from ..results import count
 from ..store import Catalog
 from .footprint_match import FileMatch, FileTokens
 from .vocabulary import Vocabulary
@@ -128,6 +129,6 @@ def _fitting(vocabulary: Vocabulary, footprint: Footprint) -> Vocabulary:
     if beyond > MOST_BEYOND[footprint.kind == "tied"] * max(1, len(footprint.tokens)):
         raise RequestError(
             f"the tokenizer has {len(vocabulary)} tokens, the embedding {footprint.vocabulary} "
-            f"rows, and {beyond} touched rows lie beyond it: it is another model's tokenizer"
+            f"rows, {count(beyond, 'touched row')} beyond it: it is another model's tokenizer"
         )
     return vocabulary

@@ -36,6 +36,7 @@ import numpy as np
 from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, LABELLED_LOSSES, PERMUTED, TOKEN_LOSSES, WHOLE, DataSet, Slot
+from ..results import count
 from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .evidence import (
     FEWEST_MODELS,
@@ -696,14 +697,15 @@ def check_control(data: DataSet, control: DataSet) -> None:
             )
     if data.examples != control.examples:
         raise RequestError(
-            f"{data.name} has {data.examples} examples, {control.name} {control.examples}: make "
-            f"both with --max-examples {min(data.examples, control.examples)}"
+            f"{data.name} has {count(data.examples, 'example')}, {control.name} "
+            f"{control.examples}: make both with --max-examples "
+            f"{min(data.examples, control.examples)}"
         )
     groups = len(data.parts(GROUP))
     if groups < FEWEST_GROUPS:
         raise RequestError(
-            f"{data.examples} examples make {groups} groups; a comparison with a control needs "
-            f"{FEWEST_GROUPS} groups of 8"
+            f"a comparison with a control needs {FEWEST_GROUPS} groups of 8: "
+            f"{count(data.examples, 'example')} made {count(groups, 'group')}"
         )
 
 

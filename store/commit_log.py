@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import StoreFull
+from ..results import agree, count
 from .files import atomic_file, beside, file_size
 
 log = logging.getLogger(__name__)
@@ -56,9 +57,8 @@ class Losses:
 
     def __str__(self) -> str:
         models = f" ({listed([id for _, id in self.models])})" if self.models else ""
-        lost = f"{self.commits} changes that were saved are missing"
-        if self.commits == 1:
-            lost = "1 change that was saved is missing"
+        n = self.commits
+        lost = f"{count(n, 'change')} that {agree(n, 'was')} saved {agree(n, 'is')} missing"
         return f"{lost}: the write-ahead log was cut short{models}"
 
     def without(self, models: Iterable[Name]) -> Losses:

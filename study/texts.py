@@ -13,6 +13,7 @@ import numpy as np
 
 from ..data.rows import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..errors import StudyError
+from ..results import agree, count
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")
@@ -109,10 +110,10 @@ def read_texts(path: Path) -> Texts:
         notes.append(f"{path}: one text only")
     copies = len(entries) - len({(entry.group, entry.text) for entry in entries})
     if copies:
-        verb = "is a copy" if copies == 1 else "are copies"
+        verb = agree(copies, "is a copy", "are copies")
         notes.append(
-            f"{path}: {copies} of {len(entries)} texts {verb} of others; standard errors take "
-            "texts for independent"
+            f"{path}: {copies} of {count(len(entries), 'text')} {verb} of others; standard errors "
+            "take texts for independent"
         )
     return Texts(tuple(entries), tuple(broken), tuple(notes))
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import cast
 
 from ...errors import DataError, DeltadexError
+from ...results import count
 
 Row = Mapping[str, object]
 NumberedRow = tuple[int, Row | str]
@@ -551,8 +552,8 @@ def _list_rows(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
         if text[start : start + 1] == "]":
             if (text[start + 1 :] + characters.read(BLOCK_CHARACTERS)).strip():
                 raise DataError(
-                    f"{path}: there is more after its list of {number:,} records; write one list, "
-                    "or one record in each line"
+                    f"{path}: there is more after its list of {count(number, 'record', form=',')}; "
+                    "write one list, or one record in each line"
                 )
             return
         try:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from ...errors import ModelError
+from ...results import agree, count
 from ..untrusted_text import name_some
 from .in_memory import StoredRows, stored_modules
 from .names import OPEN_PATH, WEIGHT, find_number, layer_paths, path_ends, table
@@ -43,7 +44,7 @@ def require_none_new(names: Sequence[str]) -> None:
     if names:
         raise ModelError(
             "not-read",
-            f"{len(names)} tensors of its layers are no slot's and none of the base's: "
+            f"no slot and no tensor of the base for {count(len(names), 'tensor')} of its layers: "
             f"{name_some(names)}; expected the matrices of the base's layers",
         )
 
@@ -193,7 +194,7 @@ def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
 def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
     differences = []
     if missing:
-        lost = f"{len(missing)} of the base's {n} layer matrices"
+        lost = f"{len(missing)} of the base's {count(n, 'layer matrix')}"
         differences.append(f"lacks {lost}: {_slots(missing)}")
     if added:
         differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
@@ -221,7 +222,8 @@ def require_known_slots(
         known = shapes.get(str(first.slot)) or f"no {first.slot.stack}"
         raise ModelError(
             "other-base",
-            f"{len(foreign)} of {len(adapter.placements)} matrices are none of {base_name}'s: "
+            f"{len(foreign)} of {count(len(adapter.placements), 'matrix')} "
+            f"{agree(len(foreign), 'is', 'are')} none of {base_name}'s: "
             f"{name_some([first.tensor])} fills {first.slot} with the shape {first.shape}, its "
             f"models have {known}; index it with its own base",
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...errors import ModelError
+from ...results import count
 from .derived import Derived, DerivedCheckpoint
 from .files import Checkpoint, Config, RowBlock
 
@@ -56,7 +57,7 @@ def dequantised(
     if not derived:
         return checkpoint
     names = {name: name for name in checkpoint.tensors if name not in used}
-    note = f"{len(derived)} weights dequantised from {' and '.join(sorted(schemes))}"
+    note = f"{count(len(derived), 'weight')} dequantised from {' and '.join(sorted(schemes))}"
     return DerivedCheckpoint(checkpoint, names, derived, note=note)
 
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 
 from ...errors import ModelError
+from ...results import count
 from ..untrusted_text import shown
 from .derived import Derived, DerivedCheckpoint, turned
 from .files import (
@@ -305,7 +306,7 @@ def under_usual_names(file: Checkpoint, settings: Mapping[str, object]) -> GgufC
         raise ModelError("quantized", f"{what}{line}")
     note = f"read from GGUF ({', '.join(sorted(types))})"
     if types["Q8_0"]:
-        note = f"{types['Q8_0']} weights dequantised from GGUF (Q8_0)"
+        note = f"{count(types['Q8_0'], 'weight')} dequantised from GGUF (Q8_0)"
     model = GgufCheckpoint(file, kept, derived, note=note)
     model.heads = heads
     return model

@@ -16,6 +16,7 @@ import torch
 
 from ...errors import ModelError
 from ...records import Verification
+from ...results import count
 from ..untrusted_text import name_some, shown
 from .bin_file import BinFile
 from .dequantised import is_eight_bit
@@ -95,6 +96,8 @@ _GGUF_READ = ("F32", "BF16", "F16", "Q8_0")
 _GGUF_PART = re.compile(r"mmproj|-(?!00001)\d{5}-of-\d{5}", re.IGNORECASE)
 """A vision projector, or one of several files that is not the first."""
 
+_GGUF_LATER = re.compile(r"-\d{5}-of-(?=\d{5}\.gguf$)", re.IGNORECASE)
+
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
 
@@ -119,10 +122,15 @@ def quantization(
 def readable_gguf(names: Iterable[str]) -> str | None:
     """The `.gguf` at the top of a model's files that is read: of several by the form in its name,
     else the only one whose name has none, which is opened to see."""
-    whole = _whole_gguf(names)
-    unnamed = whole.get("", [])
-    chosen = next((whole[form][-1] for form in _GGUF_READ if form in whole), None)
-    return chosen or (unnamed[0] if len(unnamed) == 1 else None)
+    given = set(names)
+    # what a model's only file is a later part of
+    firsts = {_GGUF_LATER.sub("-00001-of-", name) for name in given}
+    for whole in map(_whole_gguf, (given, firsts)):
+        unnamed = whole.get("", [])
+        chosen = next((whole[form][-1] for form in _GGUF_READ if form in whole), None)
+        if chosen or len(unnamed) == 1:
+            return chosen or unnamed[0]
+    return None
 
 
 def _whole_gguf(names: Iterable[str]) -> dict[str, list[str]]:
@@ -228,9 +236,9 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
     index = files.content(name) if name.endswith(".json") else b""
     weight_map = _weight_map(index, name) if index else {}
     names = shard_files(name, index)
-    if missing := next((file for file in names if file != name and not files.has(file)), None):
-        line = f"names {shown(missing)}, which is not there; fetch it"
-        raise ModelError("missing-shard", f"{name}: {line}")
+    if missing := next((file for file in names if not files.has(file)), None):
+        named = f"{name}: names {shown(missing)}, which" if missing != name else f"{name}: it"
+        raise ModelError("missing-shard", f"{named} is not there; fetch it")
     with ExitStack() as opened:
         shards: dict[str, TensorFile] = {}
         for file in names:
@@ -268,9 +276,9 @@ def open_local(
     if name is None:
         others = _other_weights(names)
         if any(_SHARD.search(other) for other in others):
-            line = f"{len(others)} shards, but no model.safetensors.index.json; fetch it"
+            line = f"{count(len(others), 'shard')}, but no model.safetensors.index.json; fetch it"
             raise ModelError("missing-shard", f"{folder.name}: {line}")
-        what = f"{len(others)} safetensors files" if others else "no weight file"
+        what = count(len(others), "safetensors file") if others else "no weight file"
         raise ModelError("no-weights", f"{folder.name}: {what}; expected model.safetensors")
     return open_weights(files, name)
 
@@ -301,7 +309,8 @@ def _require_one_model(parts: Mapping[str, GgufFile]) -> None:
     names = [name for part in parts.values() for name in part.tensors]
     (wanted,) = known.get("split.tensors.count", [len(names)])
     if len(parts) > 1 and not len(set(names)) == len(names) == wanted:
-        line = f"its parts have {len(names)} tensors, {len(set(names))} names, of {shown(wanted)}"
+        line = f"its parts have {count(len(names), 'tensor')}, {count(len(set(names)), 'name')}"
+        line += f", of {shown(wanted)}"
         raise ModelError("missing-shard", f"{next(iter(parts))}: {line}; fetch the model again")
 
 

@@ -30,7 +30,7 @@ from ...indexer import (
     resolve_base,
 )
 from ...records import FindingKind, Slot
-from ...results import JsonRecord, count
+from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
 from ..bases.whole import NotCompared, compare_folders
 from ..lineage.descent import Updates
@@ -125,6 +125,10 @@ class AuditedFamily:
             norms = updates.fro_norm / updates.relative_norm
         return _column_medians(np.where(self.changed & np.isfinite(norms), norms, np.nan))
 
+    def age(self, row: int) -> tuple[str, str]:
+        """Sorts models from the oldest that states its date, then by id."""
+        return self.rows[self.ids[row]].record.created_at or "~", self.ids[row]
+
     def finding(self, row: int, kind: FindingKind, detail: str, z: float | None = None) -> Finding:
         return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
 
@@ -191,7 +195,7 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
     exact = np.nansum(np.square(updates.fro_norm), axis=1)
     noise = np.sqrt(np.nansum(np.square(updates.noise_floor) * family.changed, axis=1))
     told = updates.sketched & (norms > 0.0) & (noise <= NOISE_SHARE * norms)
-    rows = np.flatnonzero(told)
+    rows = np.array(sorted(np.flatnonzero(told).tolist(), key=family.age), np.int64)
     for start in range(0, len(rows), PAIRS_AT_ONCE):
         block = rows[start : start + PAIRS_AT_ONCE]
         earlier = rows[: start + len(block)]
@@ -199,7 +203,7 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
         distance = squares - 2.0 * sketches[block] @ sketches[earlier].T
         rounding = np.square(noise[block])[:, None] + np.square(noise[earlier])[None, :]
         allowed = NOISE_FACTOR**2 * rounding + SAME_UPDATE**2 * squares / 2.0
-        is_same = (distance <= allowed) & (earlier[None, :] < block[:, None])
+        is_same = (distance <= allowed) & np.tri(len(block), len(earlier), start - 1, dtype=bool)
         apart = np.abs(exact[block][:, None] - exact[earlier][None, :])
         is_same &= apart <= NOISE_FACTOR * rounding + 2 * SAME_UPDATE * exact[block][:, None]
         for place in np.flatnonzero(is_same.any(axis=1)).tolist():
@@ -269,16 +273,17 @@ def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterato
     moving = set(slots) - still
     layers = sorted({slot.layer for slot in slots} - {slot.layer for slot in moving})
     if layers:
-        yield f"{name}{name_layers(layers)} equal{'s' * (len(layers) == 1)} the base's"
+        yield f"{name}{name_layers(layers)} {agree(len(layers), 'equals', 'equal')} the base's"
     rest = {slot for slot in still.intersection(slots) if slot.layer not in layers}
     roles = sorted({slot.role for slot in rest} - {slot.role for slot in moving})
     if roles:
         where = "in the others" if layers else "in every layer"
-        yield f"{name}{', '.join(roles)} equal{'s' * (len(roles) == 1)} the base's {where}"
+        equal = agree(len(roles), "equals", "equal")
+        yield f"{name}{', '.join(roles)} {equal} the base's {where}"
     n_left = sum(slot.role not in roles for slot in rest)
     if n_left:
         more = "more " if layers or roles else ""
-        noun = "matrix equals" if n_left == 1 else "matrices equal"
+        noun = agree(n_left, "matrix equals", "matrices equal")
         yield f"{n_left} {more}{name}{noun} the base's"
 
 
@@ -291,8 +296,9 @@ def find_rounding(family: AuditedFamily) -> Iterator[Finding]:
     for row in np.flatnonzero(family.touched.is_full & (2 * n_below > n_changed)).tolist():
         ratio = updates.fro_norm[row, changed[row]] / updates.noise_floor[row, changed[row]]
         detail = (
-            f"in {n_below[row]} of {n_changed[row]} matrices its update is smaller than the "
-            f"rounding of its stored numbers: {float(np.median(ratio)):.2f} times it in the median"
+            f"in {n_below[row]} of {count(int(n_changed[row]), 'matrix')} its update is smaller "
+            f"than the rounding of its stored numbers: {float(np.median(ratio)):.2f} times it in "
+            "the median"
         )
         yield family.finding(row, "rounding", detail)
 

@@ -10,6 +10,7 @@ import torch
 
 from ...arrays import Float32
 from ...indexer import LayerMap, LayerMatrix, MatrixSample, row_pieces, stack_of
+from ...results import count
 from .opened_model import OpenedModel
 
 Pair = tuple[MatrixSample, MatrixSample]
@@ -106,14 +107,14 @@ def describe_shapes(
     """Matrices of layers of the base that have another shape, are missing or added."""
     if not found.by_name:
         n_left = len(theirs) - len({own.tensor for _, own in found.pairs})
-        of_all = f"{n_left} of the base's {len(theirs)} layer matrices"
+        of_all = f"{n_left} of the base's {count(len(theirs), 'layer matrix')}"
         return [f"{of_all} not found, or of another shape"] if n_left else []
     own, base = _by_layer(ours), _by_layer(theirs)
     counts: Counter[str] = Counter()
     for stack, layer, base_layer in found.layers:
         counts.update(_differ(own[stack, layer], base[stack, base_layer]))
-    n_layers = len(found.layers)
-    return [f"{what} in {n} of {n_layers} layers" for what, n in sorted(counts.items())]
+    n_layers = count(len(found.layers), "layer")
+    return [f"{what} in {n} of {n_layers}" for what, n in sorted(counts.items())]
 
 
 def _by_layer(

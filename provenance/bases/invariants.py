@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 from ...arrays import Bool, Float64, Int64
 from ...indexer import SIGNIFICANT
+from ...results import count
 from .base_invariants import BaseInvariants, read_anchors, respond, unit
 from .model_rows import HEAD_KINDS, NEURONS, Matrix, ModelRows
 
@@ -282,7 +283,7 @@ class Match:
             ("FFN not the base's", every, self._lacks((NEURONS,))),
         )
         return [
-            f"{what} in {np.sum(so & among)} of {np.sum(among)} layers"
+            f"{what} in {np.sum(so & among)} of {count(int(np.sum(among)), 'layer')}"
             for what, among, so in found
             if np.any(so & among)
         ]

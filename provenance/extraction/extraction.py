@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from ...errors import ModelError, RequestError
 from ...indexer import Key, OpenUpdate, Placement, name_some
+from ...results import count
 from ...store import Track
 from .low_rank import FactorCollector, deal_out
 from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
@@ -279,7 +280,7 @@ def _measured(
     if left < cheapest:
         raise RequestError(
             f"--bytes {budget}: {fixed + cheapest} are needed for one rank beside what is saved "
-            f"whole, {len(extraction.saved)} modules such as embeddings, norms and heads"
+            f"whole, {count(len(extraction.saved), 'module')} such as embeddings, norms and heads"
         )
     limits = {key: min(full[key], left // (width * sum(shapes[key]))) for key in keys}
     even = left // sum(width * sum(shape) for shape in map(shapes.__getitem__, keys))

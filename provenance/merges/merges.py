@@ -294,6 +294,10 @@ def _agreed(
     for place, (parent, weight) in enumerate(zip(named, proof.weights, strict=True)):
         layers = _by_layer(stack, {own: w[place] for own, w in proof.by_place.items()})
         parents.append(replace(parent, weight=weight, layers=layers))
+    said = {round(float(w), 3) for by in (proof.weights, *proof.by_place.values()) for w in by}
+    if len(parents) == 1 and said == {1.0} and not proof.densities:
+        copies = dict.fromkeys((*found.copies, parents[0].model, *parents[0].equal))
+        return Parentage(kind="copy", copies=tuple(copies))
     return replace(
         found,
         kind="merge" if len(parents) > 1 else "scaled",

@@ -233,7 +233,7 @@ class Worker:
         ours, theirs = context.Pipe()
         args = (end, theirs, self._memory, self._load, self._yields)
         process = context.Process(target=_serve, args=args, name=self._name, daemon=True)
-        with _without_ctrl_c():
+        with _undisturbed():
             process.start()
         assert process.pid is not None
         _tie(process.pid, end)
@@ -250,15 +250,16 @@ class Worker:
 
 
 @contextmanager
-def _without_ctrl_c() -> Iterator[None]:
-    """A process that is started in the block does not hear it, from its first moment on."""
+def _undisturbed() -> Iterator[None]:
+    """A process that is started in the block is told all that it reads at its start before a signal
+    ends this one; it hears neither Ctrl-C nor, until it `_serve`s, SIGTERM."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # whose start would end the block
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -292,6 +293,8 @@ def _serve(
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if yields:
         with suppress(AttributeError, OSError):
             os.nice(NICENESS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError
+from ...results import count
 from ...store import Filters
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ def _reasons(refused: Mapping[str, str]) -> list[str]:
     models = {why: [id for id in refused if refused[id] == why] for why in refused.values()}
     if len(models) == 1:
         return list(models)
+    others = {why: count(len(ids) - 1, "other") for why, ids in models.items()}
     return [
-        f"{ids[0]}{f' and {len(ids) - 1} others' * (len(ids) > 1)}: {w}"
-        for w, ids in models.items()
+        f"{ids[0]}{f' and {others[why]}' * (len(ids) > 1)}: {why}" for why, ids in models.items()
     ]
 
 
@@ -128,7 +129,7 @@ def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
     neighbours = ranked_by_words(words, k)
     bases = sorted(base for base, n in words.compared.items() if n)
     n_read = len(examples.examples)
-    reading = f"{examples.source}: words of {n_read:,} of {examples.rows:,} rows"
+    reading = f"{examples.source}: words of {n_read:,} of {count(examples.rows, 'row', form=',')}"
     query = {"texts": examples.source, "n_texts": n_read, "sha256": examples.sha256}
     query |= {"base": bases[0] if len(bases) == 1 else None, "loss": None, "control": None}
     families = [{"base": base, "compared": words.compared[base]} for base in bases]

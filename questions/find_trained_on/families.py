@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import DataError, ModelError, RequestError, StudyError
 from ...records import DataSet
+from ...results import count
 from ..face.opened import find_family
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def ask_families(
     left_out = [{"base": base, "reason": _line(err)} for base, err in errors.items()]
     if not answers:
         listed = "; ".join(f"{row['base']}: {row['reason']}" for row in left_out)
-        raise DataError(f"none of {len(bases)} families can be asked: {listed}")
+        raise DataError(f"none of {count(len(bases), 'family')} can be asked: {listed}")
     return answers, left_out
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import RequestError
 from ...options import Place, argument, as_kind, option, record
 from ...records import DataSet
-from ...results import Document, Shown, Table, count, names_of_bases
+from ...results import Document, Shown, Table, agree, count, names_of_bases
 from ...store import Filters
 from .. import terminal
 from ..face.opened import Opened, Track, find_family, require_labels
@@ -295,10 +295,11 @@ def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 def known_of_data(family: Document) -> str:
     """What the probabilities of a family are known from, and by what else it is normalised."""
-    calibration, n_others = family["calibration"], family.get("references")
+    calibration, n_others = family["calibration"], family.get("references") or 0
     is_known = calibration["source"] == "families like it"
     known = FROM_DATA if is_known else calibrated_by(calibration)
-    return known + f"; models normalised by {n_others} gradients of other data" * bool(n_others)
+    others = f"; models normalised by {count(n_others, 'gradient')} of other data"
+    return known + others * bool(n_others)
 
 
 def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
@@ -319,39 +320,38 @@ def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
 def _tested(comparison: Document) -> str:
     others = comparison["others"]
     null = (
-        f"and {others} other models"
+        f"and {count(others, 'other model')}"
         if others
         else "alone: too few other models to see whether the two files differ for every model"
     )
     return (
-        f"{count(comparison['examples'], 'example')} of each; tested by {comparison['groups']} "
-        f"groups of each {null}"
+        f"{count(comparison['examples'], 'example')} of each; tested by "
+        f"{count(comparison['groups'], 'group')} of each {null}"
     )
 
 
 def show_word_matches(document: Document) -> Shown:
     """The models that a file's words fit, and what a row proves."""
     query, rows = document["query"], document["neighbours"]
-    yield f"models by the words of {query['texts']}: nothing was run"
+    n = document["without_footprint"]
+    left_out = (
+        f"; not compared: {count(n, 'model')} without a footprint (adapters, frozen embeddings); "
+        "leave out --quick to ask them by gradients"
+    )
+    yield f"models by the words of {query['texts']}: nothing was run{left_out * bool(n)}"
     yield query["reading"]
     n_trained = sum(row["probability"] is not None for row in rows)
     compared = count(document["compared"], "model")
     if not rows:
         yield f"no model of {compared} can be compared"
     elif n_trained:
-        verb = "was" if n_trained == 1 else "were"
         least = max(row["accident"] for row in rows if row["probability"] is not None)
         yield (
-            f"{n_trained} of {compared} {verb} trained on this file, or on one that contains "
-            f"it; by accident in less than {least:.0e} of other files"
+            f"{n_trained} of {compared} {agree(n_trained, 'was')} trained on this file, or on one "
+            f"that contains it; by accident in less than {least:.0e} of other files"
         )
     else:
         yield f"of none of {compared} can it be said that this file trained it"
-    if document["without_footprint"]:
-        yield (
-            f"not compared: {count(document['without_footprint'], 'model')} without a footprint "
-            "(adapters, frozen embeddings); leave out --quick to ask them by gradients"
-        )
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
     yield terminal.evidence_table(heads, rows)
     for left in document["left_out"]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RequestError
+from ...results import count
 from ...store import write_user_file
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[s
 
 def describe(document: Mapping[str, Any], landmarks: int | None) -> str:
     """One line: which fingerprints, how many models, how they were placed, how to read it."""
-    n_models = len(document["models"])
-    models = "1 model" if n_models == 1 else f"{n_models:,} models"
+    models = count(len(document["models"]), "model", form=",")
     if document["explained"] is not None:
         reading = f"PCA: two axes with {sum(document['explained']):.0%} of the variance"
     else:

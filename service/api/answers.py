@@ -116,6 +116,7 @@ log = logging.getLogger(__name__)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
+NO_PATTERN = "no id or name with a control character is asked about here"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
 _NOT_THERE = (UnknownModel, UnknownBase, EmptyCatalog)
 _BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
@@ -182,7 +183,8 @@ def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
     lines = []
     for fault in faults[:3]:
         place = (*within, *fault["loc"])
-        lines.append(f"{'.'.join(map(str, place[1:])) or place[0]}: {fault['msg']}")
+        said = NO_PATTERN if fault["type"] == "string_pattern_mismatch" else fault["msg"]
+        lines.append(f"{'.'.join(map(str, place[1:])) or place[0]}: {said}")
     return Problem(422, "invalid", "; ".join(lines))
 
 

@@ -32,6 +32,8 @@ from pydantic import (
 from starlette.datastructures import FormData
 from starlette.datastructures import UploadFile as SentFile
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from ... import __version__
 from ...errors import DeltadexError, RequestError
@@ -63,7 +65,7 @@ from ...questions.sql import Select
 from ...questions.stats import Stats
 from ...questions.trace import Trace
 from ...questions.words import Words
-from ...results import names_of_bases
+from ...results import agree, names_of_bases
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .api_docs import llms_txt
 from .catalog import Names, check_where, find_base, find_family, names_of
@@ -149,8 +151,19 @@ def _guarded(tag: str, check: Callable[[Service, Presented], None]) -> APIRouter
     return APIRouter(tags=[tag], dependencies=[Security(_presented)], route_class=Guarded)
 
 
+class Unescaped(APIRoute):
+    """A route whose last step is none where the slash before it is `%2F`: that is an id's."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        last = self.path.rpartition("/")[2]
+        if scope.get("raw_path", b"").lower().endswith(f"%2f{last}".encode()):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
 _models, _similar, _families, _jobs, _operations = (
-    APIRouter(tags=[tag]) for tag in ("models", "similar", "families", "jobs", "operations")
+    APIRouter(tags=[tag], route_class=Unescaped)
+    for tag in ("models", "similar", "families", "jobs", "operations")
 )
 _writing, _whole = _guarded("writing", _may_write), _guarded("catalog", _may_see_all)
 VERSIONED = (_models, _similar, _families, _jobs, _operations, _writing, _whole)
@@ -815,7 +828,8 @@ def _stopped(service: Service, wanted: AddFromHub, base: str) -> Problem:
     with service.readers.catalog() as catalog:
         done = {model["model"] for model in catalog.models(base=base)} & set(wanted.models)
     detail = (
-        f"adding models was stopped: {len(done)} of {len(set(wanted.models))} are in the catalog; "
+        f"adding models was stopped: {len(done)} of {len(set(wanted.models))} "
+        f"{agree(len(done), 'is')} in the catalog; "
         "send the same request again for the others"
     )
     log.warning(detail)

@@ -71,7 +71,7 @@ class _CopySent(FileResponse):
 class Snapshots(Shared[Snapshot]):
     """Makes the copies, and keeps the last one for a minute."""
 
-    _who = "copies"
+    _who = "copy"
 
     def __init__(self, readers: Readers) -> None:
         super().__init__("deltadex-snapshot", MOST)

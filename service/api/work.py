@@ -35,6 +35,7 @@ from ...questions.face.worker import (
 )
 from ...questions.find_similar import FindSimilar
 from ...records import Indexed, Outcome
+from ...results import agree, count
 from .answers import Packed, Problem, busy, encode
 from .catalog import Readers, names_of
 
@@ -65,7 +66,7 @@ class Shared(Generic[Result]):
         most: Things that are at work or wait; None = no limit.
     """
 
-    _who, _again_s = "others", 5
+    _who, _again_s = "other", 5
 
     def __init__(self, name: str, most: int | None = None, at_once: int = 1) -> None:
         self._most = most
@@ -87,7 +88,9 @@ class Shared(Generic[Result]):
                 return begun.future
             n = len(self._at_work)
             if self._most is not None and n >= self._most:
-                raise busy(f"{n} {self._who} are at work or waiting", self._again_s)
+                raise busy(
+                    f"{count(n, self._who)} {agree(n, 'is')} at work or waiting", self._again_s
+                )
             future = self._pool.submit(function)
             self._at_work[place] = _Begun(future, time.monotonic())
         # outside the lock: where it is done already, this forgets it now
@@ -125,7 +128,7 @@ class Work(Shared[Any]):
     place until it ends, so that no more than `at_once` ever run.
     """
 
-    _who, _again_s = "requests", 1
+    _who, _again_s = "request", 1
 
     def __init__(self, *, at_once: int, waiting: int | None, seconds: float) -> None:
         most = None if waiting is None else at_once + waiting
@@ -184,7 +187,7 @@ class Together(Work):
         with self._lock:
             n = sum(map(len, self._waiting.values()))
             if n >= self._room:
-                raise busy(f"{n} {self._who} are waiting", self._again_s)
+                raise busy(f"{count(n, self._who)} {agree(n, 'is')} waiting", self._again_s)
             alike = self._waiting.setdefault(repr(asked), [])
             alike.append((asked, model, future))
         if len(alike) == 1:

@@ -6,7 +6,7 @@ import base64
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -272,10 +272,13 @@ def _sent_sha256(answer: httpx2.Response) -> str:
         return ""
 
 
-def in_path(value: str) -> str:
-    """A value as a part of a path; its slashes stay, and `..` is no step up."""
+def in_path(value: str, below: Collection[str] = ()) -> str:
+    """A value as a part of a path; its slashes stay, but before a last step that is one `below` the
+    path, and `..` is no step up."""
     steps = (quote(step, safe="") for step in value.split("/"))
-    return "/".join(step.replace(".", "%2E") if not step.strip(".") else step for step in steps)
+    path = "/".join(step.replace(".", "%2E") if not step.strip(".") else step for step in steps)
+    above, _, last = path.rpartition("/")
+    return f"{above}%2F{last}" if above and last in below else path
 
 
 def _parsed(answer: httpx2.Response) -> dict[str, Any] | None:

@@ -19,10 +19,12 @@ from .schema import Schema, resolved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A request that answers a question; `path` has its fields in braces."""
+    """A request that answers a question; `path` has its fields in braces, other requests have
+    theirs `below` it."""
 
     method: str
     path: str
+    below: frozenset[str]
     query: frozenset[str]
     body: frozenset[str]
     most: Mapping[str, int]
@@ -44,7 +46,8 @@ class Operation:
                 continue
             value = given.get(field, getattr(asked, field))
             if f"{{{field}}}" in self.path:
-                path = path.replace(f"{{{field}}}", in_path(str(_plain(value, name, field))))
+                said = in_path(str(_plain(value, name, field)), self.below)
+                path = path.replace(f"{{{field}}}", said)
             elif not is_default(value, entry):
                 if field not in self.query | self.body:
                     raise NotServed(f"{name}: a service takes no {field}; {ELSEWHERE}")
@@ -97,6 +100,7 @@ def _operation(
     document: Mapping[str, Any], path: str, method: str, declared: Mapping[str, Any]
 ) -> Operation:
     named = declared.get("parameters", ())
+    others = (other.rpartition("/") for other in document["paths"])
     content = declared.get("requestBody", {}).get("content", {})
     # a request may be sent in several forms
     schemas = [resolved(document, form["schema"]) for form in content.values()]
@@ -104,6 +108,7 @@ def _operation(
     return Operation(
         method=method.upper(),
         path=re.sub(r"\{(\w+):\w+\}", r"{\1}", path.removeprefix(f"{PREFIX}/")),
+        below=frozenset(last for above, _, last in others if above == path),
         query=frozenset(p["name"] for p in named if p["in"] == "query"),
         body=frozenset(properties),
         most={name: p["maxItems"] for name, p in properties.items() if "maxItems" in p},

@@ -86,7 +86,7 @@
   // A file is asked about in the background, so that it says how far it is.
   const post = (body) => ({ method: "POST", body, headers: { Accept: "application/json", Prefer: "wait=1" } });
 
-  const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
+  const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/").replace(/\/trace$/, "%2Ftrace")}`;
 
   deltadex.Problem = Problem;
   deltadex.service = () => ({

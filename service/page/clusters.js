@@ -89,7 +89,7 @@
     const silhouette = found.silhouette?.clusters;
     box.replaceChildren(
       make("dl", { class: "tiles" },
-        tile(format.whole(found.clusters.length), "Clusters", `${format.whole(found.noise.length)} models in none`),
+        tile(format.whole(found.clusters.length), "Clusters", `${format.count(found.noise.length, "model")} in none`),
         tile(told(found.ari), "ARI", "against the labels; 1 is the same"), tile(told(found.nmi), "NMI", "against the labels; 1 is the same"),
         tile(told(silhouette), "Silhouette", "−1 to 1, of the clusters")),
       make("ul", { class: "clusters" }, found.clusters.map(item)), suggestions(found));

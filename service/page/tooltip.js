@@ -7,7 +7,7 @@
     const box = byId("tooltip");
     if (i < 0) { box.hidden = true; return; }
     const facts = [family.name("author", i) && `by ${family.name("author", i)}`, family.name("kind", i),
-      family.document.downloads[i] !== null && `${format.short(family.document.downloads[i])} downloads`];
+      family.document.downloads[i] !== null && `${format.short(family.document.downloads[i])} ${family.document.downloads[i] === 1 ? "download" : "downloads"}`];
     box.replaceChildren(
       make("strong", {}, family.id(i)),
       make("span", {}, family.topic(i)),

@@ -152,7 +152,9 @@ def check_tables(context: CheckContext) -> Iterator[CheckLine]:
     for table, fault in damaged.items():
         yield CheckLine("tables", "problem", f"{table} cannot be read ({fault})", REPLACE_FILE)
     if not missing and not damaged:
-        yield CheckLine("tables", "ok", f"{count(len(present), 'table')}, {n_rows} rows read")
+        yield CheckLine(
+            "tables", "ok", f"{count(len(present), 'table')}, {count(n_rows, 'row')} read"
+        )
 
 
 def _line(err: StoreError) -> str:
@@ -170,7 +172,7 @@ def check_commits(context: CheckContext) -> Iterator[CheckLine]:
         yield CheckLine("commits", "note", detail, "the next change of the catalog writes it again")
         return
     if not (losses := noted.losses_of(str(catalog), int(n_commits))):
-        yield CheckLine("commits", "ok", f"all {n_commits} of them")
+        yield CheckLine("commits", "ok", f"{count(int(n_commits), 'commit')}, none lost")
         return
     forgotten = f"removing {log.path.name} forgets them"
     detail, advice = f"{losses}; none of them recorded a model", "label, remove or study again"
@@ -202,7 +204,7 @@ def check_models(context: CheckContext) -> Iterator[CheckLine]:
         yield CheckLine("models", "problem", detail, REINDEX)
     if not wrong:
         [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
-        yield CheckLine("models", "ok", f"{count(n_models, 'indexed model')} with all their rows")
+        yield CheckLine("models", "ok", f"{count(n_models, 'indexed model')} with all rows")
 
 
 INDEXED = (("families", "base"), ("models", "id"), ("models", "key"), ("recipes", "id"))
@@ -227,7 +229,8 @@ def check_table_indexes(context: CheckContext) -> Iterator[CheckLine]:
             query = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IN ({wanted})"
             try:
                 n_found += (n := len(context.select(query)))
-                fault = f"{len(values[start:stop]) - n} values are in no row that it knows"
+                lost = count(len(values[start:stop]) - n, "value")
+                fault = f"it knows no row of {lost}"
             except StoreError as err:
                 n, fault = -1, _line(err)
             if n < len(values[start:stop]):

@@ -36,7 +36,7 @@ import xxhash
 from ...arrays import Bool, Float, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
-from ...results import size
+from ...results import count, size
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
@@ -517,7 +517,7 @@ def stored_matrix(
     is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
     if not is_finite.all():
         n_models = int((~is_finite).sum())
-        raise StoreDamaged(not_finite(session.path, f"sketches of {n_models} models"))
+        raise StoreDamaged(not_finite(session.path, f"sketches of {count(n_models, 'model')}"))
     return matrix
 
 

@@ -26,6 +26,7 @@ from pyarrow import parquet
 from ...arrays import Float32, Int64, UInt8
 from ...errors import BadIndex
 from ...records import Recipe, Slot
+from ...results import agree, count
 from ..derived.row_files import SketchMatrix
 from ..exchange import (
     FORMAT,
@@ -278,7 +279,8 @@ def decode_vectors(
         lengths = np.sqrt(np.vecdot(vectors, vectors))
         is_unit = np.abs(lengths - 1.0) <= LENGTH_TOLERANCE
     if not is_unit.all():
-        raise BadIndex(f"{int((~is_unit).sum())} vectors are not finite, or not of length 1")
+        n = int((~is_unit).sum())
+        raise BadIndex(f"{count(n, 'vector')} {agree(n, 'is')} not finite, or not of length 1")
     vectors /= lengths[:, None]
     return vectors
 

@@ -115,7 +115,7 @@ def _card_text(
     counted = Counter(licence or "not stated" for licence in licences)
     rows = [(_cell(name), n) for name, n in counted.most_common(FEW)]
     if (more := len(counted) - FEW) > 0:
-        rows.append((f"{more} others", sum(n for _, n in counted.most_common()[FEW:])))
+        rows.append((count(more, "other"), sum(n for _, n in counted.most_common()[FEW:])))
     front = {
         "license": what.licence,
         **({"license_name": "see-each-model"} if what.licence == "other" else {}),
@@ -469,7 +469,7 @@ class AttachedIndex:
         n_ids = len(self.models)
         _ = self.kinds
         if len(self.row_of) != n_ids:
-            raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
+            raise BadIndex(f"{count(n_ids - len(self.row_of), 'id')} listed twice")
         removed = {*self.manifest.removed}
         if n := sum(removal_hash(self.base, id) in removed for id in self.ids):
             raise BadIndex(f"{count(n, 'model')} listed as removed")

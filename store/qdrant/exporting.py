@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import EmptyCatalog, EngineError, RecipeMismatch, RequestError
 from ...records import Recipe
+from ...results import count
 from ..catalog import Catalog
 from ..files import derived_path, make_folder, write_atomically
 from ..session import Session, Track
@@ -79,8 +80,8 @@ class _Export:
         n_here, target = self.collection.count(is_exact=True), self.collection.target
         if n_here != len(written):
             raise EngineError(
-                f"{target}: {n_here} points, where the catalog has {len(written)}: does another "
-                "process write to it? Run the same command again"
+                f"{target}: {count(n_here, 'point')}, where the catalog has {len(written)}: does "
+                "another process write to it? Run the same command again"
             )
         counts = {"models": n_here, "added": n_added, "removed": len(gone)}
         return {"target": target, "base": self.base, "recipe": self.recipe.id} | counts

@@ -11,6 +11,7 @@ import xxhash
 
 from ...arrays import Bool, Int64
 from ...errors import EngineError, StoreDamaged
+from ...results import count
 from ..tables.outcomes import CLOSE, Fetch
 from .server import Found, Keys, PointCollection, Some, Vector, Vectors
 
@@ -108,7 +109,7 @@ class QdrantIndex:
         """Keys of the models that are exported; keys and vectors of the others."""
         exported, target = self._points.read(self.keys, self._fetch), self._points.collection.target
         missing = np.setdiff1d(self.keys, exported)
-        lacks = f"{target} lacks {len(missing):,} of {len(self.keys):,} models"
+        lacks = f"{target} lacks {len(missing):,} of {count(len(self.keys), 'model', form=',')}"
         if len(missing) > MOST_MISSING:
             raise EngineError(f"{lacks}: run `deltadex export --to {target}`")
         if len(missing):

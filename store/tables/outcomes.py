@@ -25,6 +25,7 @@ from ...records import (
     Slot,
     SlotStats,
 )
+from ...results import count
 from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
@@ -112,7 +113,7 @@ def fetch_vectors(
     # of numbers below 1 a sum is finite if all are
     is_finite = np.isfinite(matrix.sum(axis=1))
     if not is_finite.all():
-        raise StoreDamaged(not_finite(session.path, f"{int((~is_finite).sum())} vectors"))
+        raise StoreDamaged(not_finite(session.path, count(int((~is_finite).sum()), "vector")))
     return names, matrix
 
 
@@ -198,7 +199,7 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
     numbers = [[*row["sigma"], *(row[name] for name in STATISTICS)] for row in rows]
     n_damaged = sum(not all(n is None or math.isfinite(n) for n in own) for own in numbers)
     if n_damaged:
-        raise StoreDamaged(not_finite(session.path, f"{n_damaged} slots of a model"))
+        raise StoreDamaged(not_finite(session.path, f"{count(n_damaged, 'slot')} of a model"))
     return sorted(map(slot_stats, rows), key=lambda stats: stats.slot)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...errors import RequestError, StudyError
 from ...options import Place, option, record
-from ...results import Document, Row, Section, count
+from ...results import Document, Row, Section, agree, count
 from ..study import (
     OpenCatalog,
     StudyTable,
@@ -199,7 +199,8 @@ def _meaning(document: Document) -> Iterator[str]:
     for measure in measures:
         if measure["n_items"] < FEWEST_ITEMS:
             yield (
-                f"{measure['key']}: {measure['n_items']} test items are too few to tell subsets "
+                f"{measure['key']}: {count(measure['n_items'], 'test item')} "
+                f"{agree(measure['n_items'], 'is')} too few to tell subsets "
                 "apart; give more texts"
             )
     if document["absent"]:

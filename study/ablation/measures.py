@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 from ..network.language_head import LanguageHead
 from .subsets import (
     NONE,
@@ -242,8 +242,8 @@ class ItemClasses:
         polysemous = np.bincount(lemmas[first_of_sense])[lemmas] > 1
         if not polysemous.any():
             raise StudyError(
-                f"word senses: none of {lemmas.max() + 1} lemmas has two senses; give occurrences "
-                "of words in different senses"
+                f"word senses: none of {count(int(lemmas.max()) + 1, 'lemma')} has two senses; "
+                "give occurrences of words in different senses"
             )
         return cls.of(items, senses, "word senses", shares=shares, lemma=lemmas, used=polysemous)
 

@@ -12,6 +12,7 @@ import torch
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
+from ...results import count
 from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import TextBatch, padded
 from ..network.language_head import LanguageHead, Prediction, prediction_of
@@ -206,8 +207,8 @@ def collect_terms(
     wanted = [place for place, numbers in enumerate(items) if (numbers != NO_ITEM).any()]
     if not wanted:
         raise StudyError(
-            f"{network.name}: the network reads none of the {n_items} words: they lie beyond where "
-            "texts are cut (--max-tokens), or texts are too short"
+            f"{network.name}: the network reads none of {count(n_items, 'word')}: they lie beyond "
+            "where texts are cut (--max-tokens), or texts are too short"
         )
     # texts of similar length together: less padding
     wanted.sort(key=lambda place: len(texts[place].ids))
@@ -269,7 +270,9 @@ def ablation_study(
     """
     distinct = list(dict.fromkeys(texts))
     if len(distinct) < FEWEST_TEXTS:
-        raise StudyError(f"ablation: {len(distinct)} different texts; give {FEWEST_TEXTS} or more")
+        raise StudyError(
+            f"ablation: {count(len(distinct), 'different text')}; give {FEWEST_TEXTS} or more"
+        )
     collect = {
         "masked": partial(_tokens, network, distinct),
         "senses": partial(_words, network, distinct, "senses", senses),

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 
 LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "source": "s"}
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
@@ -126,8 +126,8 @@ class Items:
             if len(bad):
                 raise StudyError(
                     f"{what}: term {name!r} of item {bad[0]} holds NaN or infinity "
-                    f"({len(bad)} of {len(values)} items); run the model in float32 and leave out "
-                    "texts it cannot take"
+                    f"({len(bad)} of {count(len(values), 'item')}); run the model in float32 and "
+                    "leave out texts it cannot take"
                 )
 
 

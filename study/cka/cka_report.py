@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, agree, count
 from ..geometry.group_states import Reservoir
 from ..texts import Text
 from .cka import Cka
@@ -136,7 +136,10 @@ def align(states: PairedStates, *, seed: int) -> Alignment:
     """
     n = len(states.text)
     if n < FEWEST_TOKENS:
-        raise StudyError(f"{n} tokens are too few; give texts of {FEWEST_TOKENS} tokens or more")
+        raise StudyError(
+            f"{count(n, 'token')} {agree(n, 'is')} too few; give texts of {FEWEST_TOKENS} tokens "
+            "or more"
+        )
     block_of = _blocks(states.text, seed)
     order = np.argsort(block_of, kind="stable")
     first, second = (_unit_rows(part[:, order]) for part in (states.first, states.second))

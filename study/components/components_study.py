@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 from ..network.hidden_states import Batching, TextBatch, encoded, run_with_hooks
 from ..network.model_loading import Network, twin
 from ..texts import Text
@@ -310,7 +310,7 @@ def components_study(
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
     pair = (network, against)
-    here, there = (f"{n.config.model_type}, {n.n_layers} layers of {n.dim}" for n in pair)
+    here, there = (f"{n.config.model_type}, {count(n.n_layers, 'layer')} of {n.dim}" for n in pair)
     mine, theirs = ([(stack.terms, len(stack.blocks)) for stack in n.stacks] for n in pair)
     if here != there or mine != theirs:
         raise StudyError(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...options import option, record
-from ...results import Document, Section, share
+from ...results import Document, Section, count, share
 from ..study import (
     OpenCatalog,
     StudyTable,
@@ -320,7 +320,9 @@ def _divergence(
 
 def _differences(document: Document, everything: bool) -> Iterator[Section]:
     for pair in document["pairs"]:
-        title = f"{pair['first']} less {pair['second']} ({pair['shared_ids']} texts in both)"
+        title = (
+            f"{pair['first']} less {pair['second']} ({count(pair['shared_ids'], 'text')} in both)"
+        )
         yield _difference(document, title, pair["measures"], everything)
     for contrast in document["contrasts"]:
         first = "trained" if contrast["condition"] == "untrained" else "as written"

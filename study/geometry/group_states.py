@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 from ..texts import Text
 from .geometry import Geometry
 from .intrinsic_dimension import assign_blocks, distinct_rows
@@ -303,7 +303,7 @@ class CollectedStates:
             self._update(batch)
         if not any(group.n_tokens for group in self.by_group.values()):
             raise StudyError(
-                f"the {len(texts)} texts have no token to study: special tokens and first "
+                f"{count(len(texts), 'text')} without a token to study: special tokens and first "
                 "positions do not count; give longer texts"
             )
 
@@ -335,7 +335,7 @@ class CollectedStates:
         needed = self._networks * layers * n_bytes + moments
         if not streamed and needed > MOST_BYTES:
             raise StudyError(
-                f"{len(self.index)} groups of {layers} layers × {dim} would need "
+                f"{count(len(self.index), 'group')} of {layers} layers × {dim} would need "
                 f"{needed / 2**30:.0f} GiB; give fewer groups, or lower --keep-tokens"
             )
         for group, own in self.index.items():

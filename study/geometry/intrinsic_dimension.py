@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from sklearn.neighbors import NearestNeighbors
 
 from ...arrays import Float, Float64, Int64
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 
 Rows = Float[np.ndarray, "rows dim"]
 Exact = Float64[np.ndarray, "rows dim"]
@@ -180,9 +180,11 @@ def intrinsic_dimension(
     kept = distinct_rows(rows) if distinct is None else distinct
     n_distinct = len(kept)
     wanted = n_distinct if sample is None else sample
-    reason = f"too few: {n_distinct} distinct rows of {wanted}" if n_distinct < wanted else ""
+    reason = (
+        f"too few: {count(n_distinct, 'distinct row')} of {wanted}" if n_distinct < wanted else ""
+    )
     if n_distinct < FEWEST_ROWS:
-        reason = f"too few: {n_distinct} distinct rows; an estimate needs {FEWEST_ROWS}"
+        reason = f"too few: {count(n_distinct, 'distinct row')}; an estimate needs {FEWEST_ROWS}"
     whole, parts = np.empty((0, 2)), list[Float64[np.ndarray, "_ 2"]]()
     if not reason:
         if wanted < n_distinct:

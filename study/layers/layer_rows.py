@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
+from ...results import count
 from ..geometry.group_states import Reservoir
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def collect_rows(
     n_seen = 0 if sample is None else sample.seen
     if sample is None or n_seen < FEWEST_TOKENS:
         raise StudyError(
-            f"layers: {n_seen} tokens, at least {FEWEST_TOKENS} are needed; "
+            f"layers: {count(n_seen, 'token')}, at least {FEWEST_TOKENS} are needed; "
             "give more or longer texts"
         )
     n_layers, n_tokens, dim = sample.hidden().shape
@@ -159,7 +160,7 @@ def collect_rows(
     )
     if found.n_texts < FEWEST_TEXTS:
         raise StudyError(
-            f"layers: {found.n_texts} texts with tokens, at least {FEWEST_TEXTS} are needed to "
-            "hold some back for the test; give more texts"
+            f"layers: {count(found.n_texts, 'text')} with tokens, at least {FEWEST_TEXTS} are "
+            "needed to hold some back for the test; give more texts"
         )
     return found

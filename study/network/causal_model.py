@@ -12,6 +12,7 @@ from torch import nn
 
 from ...arrays import Float
 from ...errors import StudyError
+from ...results import count
 from .anatomy import require_supported
 from .hidden_states import TextBatch
 from .language_head import head_alone, head_logits
@@ -115,6 +116,6 @@ def _with_head(source: str, name: str) -> nn.Module:
     if missing:
         heads = [key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")]
         what = "its head: it was saved without" if heads else missing[0]
-        raise StudyError(f"{name}: no weights for {what} ({len(missing)} tensors missing)")
+        raise StudyError(f"{name}: no weights for {what} ({count(len(missing), 'tensor')} missing)")
     with_head: nn.Module = whole
     return with_head

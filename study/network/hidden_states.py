@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
-from ...results import JsonRecord
+from ...results import JsonRecord, agree, count
 from ..texts import Text
 from .anatomy import decoder_start
 from .model_loading import Network
@@ -228,11 +228,10 @@ class TextWindow(JsonRecord):
                 "effect beyond it"
             )
         if self.cut:
-            verb = "text was" if self.texts == 1 else "texts were"
             by_window = self.window is not None and self.window <= self.max_tokens
             reason = ", the model's window" if by_window else "; --max-tokens N reads more"
             yield (
-                f"{self.cut} of {self.texts} {verb} cut to "
+                f"{self.cut} of {count(self.texts, 'text')} {agree(self.cut, 'was')} cut to "
                 f"{min(self.max_tokens, self.window or self.max_tokens)} tokens{reason}"
             )
 

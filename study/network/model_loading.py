@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ...errors import StudyError
+from ...results import count
 from .anatomy import Stack, find_stacks, require_supported
 
 try:
@@ -78,7 +79,7 @@ def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
     if lost:
         raise StudyError(
             f"{Path(source).name}: the adapter does not fit {type(plain).__name__} "
-            f"({len(lost)} tensors without their place, such as {lost[0]})"
+            f"({count(len(lost), 'tensor')} without their place, such as {lost[0]})"
         )
     merged: nn.Module = adapted.merge_and_unload()
     return merged
@@ -242,7 +243,7 @@ def require_whole(name: str, missing: list[str]) -> None:
     """Refuse a model without some weights of its layers."""
     lost = [key for key in missing if "pooler" not in key]
     if lost:
-        raise StudyError(f"{name}: no weights for {lost[0]} ({len(lost)} tensors missing)")
+        raise StudyError(f"{name}: no weights for {lost[0]} ({count(len(lost), 'tensor')} missing)")
 
 
 def _merged(source: str, base: str, task: str) -> nn.Module:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ...results import JsonRecord
+from ...results import JsonRecord, count
 from .laws import (
     CONSTANT,
     LAW_NAMED,
@@ -284,7 +284,7 @@ def fit_laws(
         return LawChoice(
             points=len(layers),
             pattern=False,
-            reason=f"{len(layers)} depths carry a rank, and a law needs {FEWEST_POINTS}",
+            reason=f"a rank at {count(len(layers), 'depth')}, and a law needs {FEWEST_POINTS}",
         )
     order = np.argsort(layers)
     counts = np.ones(len(layers), np.int64) if counts is None else counts

@@ -14,7 +14,7 @@ import numpy as np
 from ...arrays import Float64
 from ...errors import StudyError
 from ...records import Slot, SlotSpectrum, role_order, stack_order
-from ...results import JsonRecord
+from ...results import JsonRecord, agree, count
 from .law_choice import LawChoice, fit_laws
 
 SAME_SHARE = 1e-12
@@ -261,8 +261,9 @@ def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> Rank
     adapters = [report for report in ordered if _adapter_ranks(report.slots)]
     ranks_of_all = _adapter_ranks([ranks for report in adapters for ranks in report.slots])
     note = (
-        f"{len(adapters)} of {len(reports)} models are adapters of rank {ranks_of_all}, "
-        "which their ranks cannot exceed"
+        f"{len(adapters)} of {count(len(reports), 'model')} "
+        f"{agree(len(adapters), 'is an adapter', 'are adapters')} of rank {ranks_of_all}, "
+        f"which {agree(len(adapters), 'its', 'their')} ranks cannot exceed"
     )
     return RankReport(
         name=name,

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from ...figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
+from ...results import count
 from .spectrum_study import MatrixSpectrum, PowerLaw, SpectrumReport, Subject
 
 PANEL_MM, FRAME_MM = 46.0, 22.0
@@ -116,7 +117,9 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
         style: Style = {"color": colour, "markerfacecolor": face, "markersize": 2.5}
         axes.plot(eigenvalues, counts, marker, label=label, **style)
         axes.axvline(matrix.bulk_edge or 0.0, color=colour, linestyle=":", linewidth=0.8)
-        labels = (f"{label}: {n} eigenvalues of {value:.3g} or more" for n, value in matrix.curve)
+        labels = (
+            f"{label}: {count(n, 'eigenvalue')} of {value:.3g} or more" for n, value in matrix.curve
+        )
         picture.hover(axes, eigenvalues, counts, labels)
     if lowest:
         axes.set_xscale("log")

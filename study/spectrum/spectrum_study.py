@@ -13,7 +13,7 @@ import numpy as np
 from ...arrays import Float64, Int64
 from ...errors import StudyError
 from ...records import SlotSpectrum, role_order, stack_order
-from ...results import JsonRecord
+from ...results import JsonRecord, agree, count
 
 Subject = Literal["update", "weights"]
 SUBJECTS: tuple[Subject, ...] = ("update", "weights")
@@ -273,9 +273,9 @@ def _matrix(subject: Subject, spectrum: SlotSpectrum, draws: int, seed: int) -> 
     n_rounding, reason = len(energies) - len(true), ""
     if law is None:
         beside = f" beside {n_rounding} of storage rounding" if n_rounding else ""
-        reason = f"{len(true)} eigenvalues{beside}; a tail needs {FEWEST_EIGENVALUES}"
+        reason = f"{count(len(true), 'eigenvalue')}{beside}; a tail needs {FEWEST_EIGENVALUES}"
     elif law.n_tail < FEW_IN_TAIL:
-        reason = f"the tail has {law.n_tail} eigenvalues"
+        reason = f"the tail has {count(law.n_tail, 'eigenvalue')}"
     edge = bulk_edge(spectrum.shape, total)
     largest = float(energies[0]) if total > 0 else None
     return MatrixSpectrum(
@@ -307,13 +307,15 @@ def _curve(energies: Float64[np.ndarray, " sigma"]) -> tuple[tuple[int, float], 
 def _notes(matrices: Sequence[MatrixSpectrum]) -> tuple[str, ...]:
     verdicts = Counter(matrix.verdict for matrix in matrices)
     few, equal, ruled_out = (verdicts[v] for v in ("too few", "no update", "no power law"))
-    rounded, every = sum(matrix.n_rounding > 0 for matrix in matrices), len(matrices)
+    rounded, of = sum(m.n_rounding > 0 for m in matrices), count(len(matrices), "matrix")
+    tested = count(len(matrices) - few - equal, "matrix")
     notes = {
-        f"{equal} of {every} matrices equal the base's: no update": equal,
-        f"{few} of {every} matrices have fewer than {FEWEST_EIGENVALUES} eigenvalues that are "
+        f"{equal} of {of} {agree(equal, 'equals', 'equal')} the base's: no update": equal,
+        f"{few} of {of} {agree(few, 'has')} fewer than {FEWEST_EIGENVALUES} eigenvalues that are "
         "neither zero nor rounding: no exponent": few,
-        f"in {ruled_out} of {every - few - equal} matrices draws rule a power law out (p < 0.1): "
+        f"in {ruled_out} of {tested} draws rule a power law out (p < 0.1): "
         "their exponent, in parentheses, describes no tail": ruled_out,
-        f"in {rounded} matrices eigenvalues that storage rounding can make are left out": rounded,
+        f"in {count(rounded, 'matrix')} eigenvalues that storage rounding can make are left "
+        "out": rounded,
     }
-    return tuple(note for note, count in notes.items() if count)
+    return tuple(note for note, n in notes.items() if n)

@@ -190,11 +190,11 @@ def test_a_config_is_refused_where_peft_makes_nothing_of_it(config, tmp_path):
 @pytest.mark.parametrize(
     ("config", "change", "said"),
     [
-        (peft.LoKrConfig(r=1), {"r": 100_000}, "100000, the tensors have 1 (4 of 4"),
+        (peft.LoKrConfig(r=1), {"r": 100_000}, "100000, the tensors have 1 (in 4 of 4"),
         (
             peft.LoraConfig(r=4, rank_pattern={"key": 2}),
             {"rank_pattern": {"layer.1.attention.self.key": 3, "key": 2}},
-            "3, the tensors have 2 (1 of 4",
+            "3, the tensors have 2 (in 1 of 4",
         ),
     ],
     ids=["lokr", "pattern"],
@@ -206,7 +206,7 @@ def test_a_rank_that_is_not_the_tensors_is_noted_module_by_module(tmp_path, conf
 
     configure(tmp_path, "adapter_config.json", **change)
     notes = read_folder(tmp_path).notes
-    assert notes == (f"adapter_config.json says r = {said} modules differ)",)
+    assert notes == (f"adapter_config.json says r = {said} modules)",)
 
 
 def test_patterns_are_not_matched_with_any_number_of_modules():

@@ -94,7 +94,7 @@ def test_a_saved_module_counts_whatever_else_is_stored_of_it():
         (
             pair(f"{PEFT}layers.0.attn.lora_A.weight", f"{PEFT}layers.0.attn.lora_B.weight")
             | {f"{PEFT}layers.0.attn.lora_A.weight": torch.ones(2, 3, 4, 4)},
-            "1 convolutions",
+            "1 convolution not",
         ),
     ],
 )

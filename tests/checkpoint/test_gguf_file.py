@@ -153,9 +153,15 @@ def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missin
     with pytest.raises(ModelError, match=r"^missing-shard: model\.gguf: .*another part"):
         open_local(alone.parent)
 
-    parts[1].unlink()
-    with pytest.raises(ModelError, match=r"^missing-shard: .*'model-Q8_0-00002-of-00003\.gguf'"):
-        open_local(tmp_path / "one")
+    for part, said in ((1, "'model-Q8_0-00002-of-00003"), (0, "model-Q8_0-00001-of-00003")):
+        parts[part].unlink()
+        with pytest.raises(ModelError, match=rf"^missing-shard: .*{said}\.gguf.* not there"):
+            open_local(tmp_path / "one")
+    make_model("llama").save_pretrained(tmp_path / "base")
+    alone.unlink()
+    with dx.open(tmp_path / "c.duckdb") as db:
+        (failed,) = db.index(tmp_path / "base", tmp_path / "one").to_json()["failed"]
+    assert failed["code"] == "missing-shard"
 
 
 def test_a_part_of_another_model_is_refused_where_the_headers_tell(tmp_path):

@@ -89,7 +89,7 @@ def test_a_report_says_which_models_rest_on_part_of_their_matrices(family, tmp_p
     assert row["note"].startswith("rests on 12 of 14 layer matrices")
     assert GIZMO.format(1) in row["note"]
     assert GIZMO.format(0) not in row["note"]
-    assert "1 indexed (1 on part of their matrices)" in first
+    assert "1 indexed (1 on part of its matrices)" in first
     assert any("1 model rests on part of its matrices" in line for line in more)
     assert any("1 model not read, or in part" in line for line in more)
 

@@ -188,3 +188,20 @@ def test_transposed_attentions_are_counted_in_every_layer(tmp_path):
         answer = db.trace(str(folder)).to_json()
 
     assert "attention not the base's in 6 of 6 layers" in answer["sentence"]
+
+
+def test_which_of_two_equal_models_is_the_copy_does_not_depend_on_their_order(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    tuned = {name: t + 0.002 * torch.randn_like(t) for name, t in base.items()}
+    for number, name in enumerate(("a", "b", "c")):
+        tuned["embeddings.LayerNorm.bias"] = torch.full((32,), float(number))
+        make_checkpoint(tmp_path / name, tuned, config=config)
+
+    for number, order in enumerate(("abc", "cba", "bca")):
+        with dx.open(tmp_path / f"{number}.duckdb") as db:
+            for name in order:
+                db.add(tmp_path / name, base=tmp_path / "base")
+            found = {f["model"]: f["detail"] for f in db.audit() if "duplicate" in f["kind"]}
+        assert sorted(found) == ["b", "c"]
+        assert all("those of a;" in detail for detail in found.values())

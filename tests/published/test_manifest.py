@@ -128,7 +128,7 @@ def ids(table):
 
 
 CHANGES = {
-    "an id twice": (lambda t: column(t, "id", [ids(t)[0]] * 5), "ids are there twice"),
+    "an id twice": (lambda t: column(t, "id", [ids(t)[0]] * 5), "4 ids listed twice"),
     "an id that controls a terminal": (lambda t: column(t, "id", ["a\x1b[2J", *ids(t)[1:]]), "id"),
     "a long id": (lambda t: column(t, "id", ["x" * 100_000, *ids(t)[1:]]), "id is too long"),
     "a long author": (lambda t: column(t, "author", ["x" * 9_999] * 5), "author is too long"),

@@ -192,7 +192,7 @@ def folder(tmp_path):
         ),
         (
             dict(name="llama", but=("model.layers.1.mlp.up_proj.weight",)),
-            r"no weights for model\.layers\.1\.mlp\.up_proj\.weight \(1 tensors missing\)",
+            r"no weights for model\.layers\.1\.mlp\.up_proj\.weight \(1 tensor missing\)",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_checkpoint_may_lack_a_pooler_and_is_refused_by_the_name_of_a_layers_t
     pooler = ["pooler.dense.weight", "pooler.dense.bias"]
 
     assert load_network(str(save_folder(tmp_path / "bare", model, but=pooler))).n_layers == 3
-    with pytest.raises(StudyError, match=rf"{lacking} \(1 tensors missing\)"):
+    with pytest.raises(StudyError, match=rf"{lacking} \(1 tensor missing\)"):
         load_network(str(save_folder(tmp_path / "part", model, but=[lacking])))
 
 
@@ -234,7 +234,7 @@ def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path):
 
 LETTERS = tuple(Text(" ".join("abc" * n), "", str(n)) for n in (1, 2, 3, 30))
 CUT = "2 of 4 texts were cut to 8 tokens; --max-tokens N reads more"
-WHOLE = "1 of 4 texts were cut to 64 tokens, the model's window"
+WHOLE = "1 of 4 texts was cut to 64 tokens, the model's window"
 BEYOND = "the model's window is 64: --max-tokens 4096 has no effect beyond it"
 
 

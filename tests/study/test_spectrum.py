@@ -131,8 +131,8 @@ def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys)
     assert weights.matrices[1].log_norm is None
     assert weights.notes[0].startswith("2 of 2 matrices have fewer than 50")
     assert [m.verdict for m in update.matrices] == ["too few", "no update"]
-    assert update.notes[0] == "1 of 2 matrices equal the base's: no update"
-    assert update.notes[1].startswith("1 of 2 matrices have fewer than 50")
+    assert update.notes[0] == "1 of 2 matrices equals the base's: no update"
+    assert update.notes[1].startswith("1 of 2 matrices has fewer than 50")
     show_answer(SpectrumTable(update.to_json()).sections())
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("q ")]
     assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]

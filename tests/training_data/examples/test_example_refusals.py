@@ -48,7 +48,7 @@ def write(path, content):
         ("a.pkl", b"cos\nsystem\n", "may be a pickle, which is never opened"),
         ("a.json", '{\n "data": [1]}', "one JSON object over many lines"),
         ("a.json", '[{"text": "one two"}, {"text": ', "the list ends in record 2"),
-        ("a.json", f"[{ROW}]\n[{ROW}]", "more after its list of 1 records; write one list"),
+        ("a.json", f"[{ROW}]\n[{ROW}]", "more after its list of 1 record; write one list"),
         ("a.json", "[1, 2, 3]", "no record with a column; record 1: not an object"),
         ("a.jsonl", "text\nwords\n", "no record with a column; line 1: not JSON"),
     ],

@@ -6,8 +6,10 @@ import pytest
 from catalogs import make_catalog, make_indexed
 from hypothesis import given
 from hypothesis import strategies as st
+from listening import listening
 from services import API, served
 
+import deltadex as dx
 from deltadex.errors import RequestError
 from deltadex.service.api.catalog import Names
 
@@ -78,3 +80,16 @@ def test_a_text_is_asked_of_a_base_by_its_shown_name(tmp_path):
     assert found.status_code == 200
     assert [left["base"] for left in found.json()["left_out"]] == ["base"]
     assert "/secret" not in found.text
+
+
+def test_a_last_slash_that_is_escaped_is_a_part_of_an_id(tmp_path):
+    ids = ("x", "x/trace", "trace", "a%2Fb", "c\x01d")
+    make_catalog(
+        tmp_path / "c.duckdb", *(make_indexed(id, [1, 0, 0, i]) for i, id in enumerate(ids))
+    ).close()
+    with listening(tmp_path / "c.duckdb") as url, dx.connect(url) as db:
+        assert [db.show(id).to_json()["model"] for id in ids[:-1]] == list(ids[:-1])
+        assert [db.trace(id, offline=True).to_json()["model"] for id in ids[:2]] == list(ids[:2])
+        for ask in (db.show, db.find_similar):
+            with pytest.raises(RequestError, match=r"^model: .* a control character .* here$"):
+                ask("c\x01d")

@@ -27,6 +27,15 @@ if sys.argv[1] == "computing":
     w.run(re.match, "(a+)+$", "a" * 60 + "b", seconds=60)  # holds Python's lock for years
 time.sleep(60)
 """
+ENDED_WHILE_IT_STARTS_ONE = """
+import os, signal
+from multiprocessing import resource_tracker, util
+from deltadex.questions.face.worker import Worker
+resource_tracker.ensure_running()
+start = util.spawnv_passfds
+util.spawnv_passfds = lambda *given: (start(*given), os.kill(os.getpid(), signal.SIGTERM))[0]
+Worker("test").warm()
+"""
 MOMENTS = [("starting", "0"), ("starting", "0.02"), ("idle", "0"), ("computing", "0")]
 
 
@@ -56,14 +65,13 @@ def mark():
     return f"deltadex-test-{uuid.uuid4().hex}"
 
 
-def started(mark, *command):
+def started(mark, *command, **streams):
     environment = {**os.environ, "DELTADEX_TEST_MARK": mark}
     return subprocess.Popen(
         [sys.executable, *command],
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, **streams},
     )
 
 
@@ -79,3 +87,11 @@ def test_a_worker_ends_with_its_starter_whatever_it_is_doing(mark, moment):
 
     assert n_before > 1 or moment[0] == "starting"
     assert left == []
+
+
+def test_a_worker_whose_starter_is_ended_meanwhile_prints_no_traceback(mark):
+    with started(mark, "-c", ENDED_WHILE_IT_STARTS_ONE, stderr=subprocess.PIPE) as process:
+        assert process.stderr.read() == ""
+
+    assert process.returncode == -signal.SIGTERM
+    assert left_after(mark, 10) == []
