@@ -152,12 +152,23 @@ def _find_candidates(
 ) -> _ParentEvidence:
     near = find_near(updates)
     around = [np.append(row, near[row]) for row in range(len(updates))]
-    repeats = {}
-    for row, rows in enumerate(around):
+
+    def repeat_of(row: int, others: Int64[np.ndarray, " others"]) -> Repeat | None:
+        rows = np.append(row, others)
         seen = forms.seen_by(row, updates.take(rows))
         repeat = find_repeat(seen, Neighbourhood.of(seen, rows))
-        if repeat is not None and forms.possible(row, np.array(repeat.parents)).all():
-            repeats[row] = repeat
+        ruled_out = repeat and not forms.possible(row, np.array(repeat.parents)).all()
+        return None if ruled_out else repeat
+
+    found = {row: repeat_of(row, near[row]) for row in range(len(updates))}
+    repeats = {row: repeat for row, repeat in found.items() if repeat is not None}
+    merges = {row for row, repeat in repeats.items() if repeat.kind == "merge"}
+    for row in merges:
+        if not merges.isdisjoint(repeats[row].parents):
+            # of models on one line each lies between any two others
+            plain = repeat_of(row, np.setdiff1d(near[row], list(merges)))
+            if plain is not None and len(plain.parents) <= len(repeats[row].parents):
+                repeats[row] = plain
     rounded = [row for row, repeat in repeats.items() if repeat.kind == "quantised"]
     is_reference = np.ones(len(updates), dtype=np.bool_)
     is_reference[list(repeats)] = False
@@ -183,7 +194,24 @@ def _find_candidates(
         log_odds += np.where(np.isin(near[row], rounded), np.minimum(by_tokens, 0.0), by_tokens)
         candidates.log_odds[row] = np.where(possible, np.clip(log_odds, -LIMIT, LIMIT), -np.inf)
     _refuse_circles(candidates)
+    _keep_likeliest_of_rounded(candidates, updates.rounding)
     return candidates
+
+
+def _keep_likeliest_of_rounded(
+    candidates: _ParentEvidence, rounding: Float64[np.ndarray, " models"]
+) -> None:
+    """Of a model and its rounded copies one is a candidate: a share of the probability for each
+    would leave none likely enough."""
+    original = np.arange(len(rounding))
+    for row in np.argsort(rounding, kind="stable").tolist():
+        repeat = candidates.repeats.get(row)
+        if repeat is not None and repeat.kind == "quantised":
+            original[row] = original[repeat.parents[0]]
+    for row, near in enumerate(candidates.rows):
+        best = np.argsort(-candidates.log_odds[row], kind="stable")
+        _, first = np.unique(original[near[best]], return_index=True)
+        candidates.log_odds[row, np.delete(best, first)] = -np.inf
 
 
 def _refuse_circles(candidates: _ParentEvidence) -> None:

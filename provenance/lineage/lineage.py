@@ -100,8 +100,9 @@ def _rank(
 ) -> Int64[np.ndarray, " models"]:
     """Which of equal models is likelier their original: what has more of the base's form, is named
     as one, or older, or downloaded more. Of two stored types the shorter: training in the longer
-    one gives numbers that the shorter does not hold, and rounding would show. Last, that of which
-    fewer rows of the embedding moved: the others were changed since."""
+    one gives numbers that the shorter does not hold, and rounding would show; none is trained in
+    float64. Last, that of which fewer rows of the embedding moved: the others were changed
+    since."""
     copies = [record.duplicate_of is not None for record in members]
     downloads = [-(record.downloads or 0) for record in members]
     rank = np.empty(len(members), dtype=np.int64)
@@ -112,6 +113,7 @@ def _rank(
         forms.touched.counts,
         np.array(downloads),
         np.where(shows, -updates.rounding, updates.rounding),
+        np.array([record.dtype == "F64" for record in members]),
         np.nan_to_num(times, nan=np.inf),
         np.array(copies),
         forms.changed(),

@@ -104,13 +104,18 @@ def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
     limit = own * max(UNEXPLAINED, ROUNDED_BY * rounding)
     lengths = np.sqrt(np.diagonal(near.raw))
     lengths = np.where(lengths > 0, lengths, 1.0)
-    values, vectors = np.linalg.eigh(near.raw / np.outer(lengths, lengths))
+    cosines = near.raw / np.outer(lengths, lengths)
+    values, vectors = np.linalg.eigh(cosines)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * lengths
-    columns = np.arange(1, len(lengths))
+    is_parallel = cosines**2 * np.sign(cosines) >= 1 - UNEXPLAINED
+    is_shorter = lengths[:, None] < (1 - LEAST_WEIGHT) * lengths
+    # of two the shorter is the one that was scaled down, towards the base
+    columns = np.flatnonzero(~(is_parallel & is_shorter).any(axis=1))
+    columns = columns[columns > 0]
     weights = _fit(root, columns)
     if near.raw[0, 0] and _left(root, columns, weights) > limit:
         return None
-    columns = columns[np.argsort(-weights * lengths[1:], kind="stable")[:MOST_PARENTS]]
+    columns = columns[np.argsort(-weights * lengths[columns], kind="stable")[:MOST_PARENTS]]
     columns = columns[_fit(root, columns) >= LEAST_WEIGHT]
     weights = _fit(root, columns)
     alone = float(near.distances[0, 1:].min())

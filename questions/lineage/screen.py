@@ -18,6 +18,9 @@ DEEPEST = 60
 
 CLAIMS_SHOWN = 20
 
+WHOLE = 0.99
+"""Sum of a merge's weights from which nothing is left for the base."""
+
 MARKS = {"duplicate": "copy", "quantised": "rounded copy", "merge": "merge", "fine-tune": ""}
 
 
@@ -71,6 +74,8 @@ def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: st
     if edge["weight"] is not None:
         words[-1] = f"merge, weight {edge['weight']:.2f}"
         words += [f"with {other['parent']} {other['weight']:.2f}" for other in others]
+        if sum(row["weight"] for row in (edge, *others)) < WHOLE:
+            words.append("the rest of the base's weights")
     if edge["parent"] != base:
         words.append(f"p {edge['probability']:.2f}")
     if edge["words"]:

@@ -21,6 +21,7 @@ def chain(tmp_path_factory):
     for seed, (name, parent) in enumerate(above.items(), start=1):
         weights[name] = finetune(weights[parent], seed=seed, scale=0.05 / seed**0.5)
     weights["third-copy"] = weights["third"]
+    weights["half"] = {n: (t + weights["base"][n]) / 2 for n, t in weights["lone"].items()}
     weights["rounded"] = {name: value.bfloat16() for name, value in weights["second"].items()}
     for name in sorted(weights.keys() - {"base"}):
         shutil.copytree(base, models / name)
@@ -57,6 +58,7 @@ def test_the_tree_is_printed_and_drawn(chain):
     refused = run(chain, "lineage", "-o", chain / "tree.pdf")
 
     assert "third-copy  copy" in printed.output
+    assert "half  merge, weight 0.50, the rest of the base's weights, p 0.90" in printed.output
     assert "<svg" in (chain / "tree.svg").read_text()
     assert '"second" -> "third"' in (chain / "tree.dot").read_text()
     assert (written.exit_code, refused.exit_code) == (0, 2)

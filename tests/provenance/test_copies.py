@@ -1,5 +1,6 @@
 """A copy and a duplicate are equal in every tensor; what else is said, says what differs."""
 
+import json
 import re
 import shutil
 

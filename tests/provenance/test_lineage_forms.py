@@ -102,3 +102,43 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
         kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}
 
     assert kinds["merged"] == ("adapter", "duplicate")
+
+
+def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
+    base = make_bert(tmp_path / "base", seed=0, width=64)
+    parent, other = finetune(base, seed=1), finetune(base, seed=2)
+    child = finetune(parent, seed=3)
+    models = {
+        "parent": parent,
+        "other": other,
+        "child": child,
+        **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
+    }
+    copies = {
+        "a-double": in_type(parent, torch.float64),
+        "b-bfloat16": in_type(parent, torch.bfloat16),
+        "d-third": {n: base[n] + (t - base[n]) / 3 for n, t in parent.items()},
+        "e-sixth": {n: base[n] + (t - base[n]) / 6 for n, t in parent.items()},
+        **{
+            f"merge-{k}": {n: k / 4 * t + (1 - k / 4) * other[n] for n, t in parent.items()}
+            for k in (1, 2, 3)
+        },
+    }
+    save_models(tmp_path, models)
+    with dx.open(None) as db:
+        db.index(tmp_path / "base", tmp_path / "models")
+        alone = {edge["child"]: edge for edge in db.lineage()}["child"]
+        save_models(tmp_path, copies)
+        db.index(tmp_path / "base", tmp_path / "models")
+        edges = list(db.lineage())
+    first = {edge["child"]: edge for edge in reversed(edges)}
+    weights = {(e["child"], e["parent"]): e["weight"] for e in edges if e["kind"] == "merge"}
+
+    assert first["child"]["parent"] == alone["parent"] == "parent"
+    assert first["child"]["probability"] == pytest.approx(alone["probability"], abs=0.15)
+    assert (first["a-double"]["parent"], first["a-double"]["kind"]) == ("parent", "duplicate")
+    assert first["b-bfloat16"]["kind"] == "quantised"
+    merged = {(f"merge-{k}", "parent"): k / 4 for k in (1, 2, 3)}
+    merged |= {(f"merge-{k}", "other"): 1 - k / 4 for k in (1, 2, 3)}
+    scaled = {("d-third", "parent"): 1 / 3, ("e-sixth", "parent"): 1 / 6}
+    assert weights == pytest.approx(merged | scaled, abs=1e-3)
