@@ -1,6 +1,5 @@
 """A copy and a duplicate are equal in every tensor; what else is said, says what differs."""
 
-import json
 import re
 import shutil
 
