@@ -19,6 +19,7 @@ from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
+from .adapter_config import stated_method
 from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
@@ -340,12 +341,12 @@ class Member:
         if not self.is_adapter:
             return replace(self, config=stated)
         config = peft_config(stated)
+        record, claims = replace(self.record, method=stated_method(config)), self.claims
         own = distinct_texts([config.get("base_model_name_or_path")])
         of_several = model.folder != "" or len(model.base_models) > 1
-        if own and (not self.claims or (of_several and is_hub_id(own[0]))):
-            record = replace(self.record, base_raw=own[0])
-            return replace(self, config=config, claims=own, record=record)
-        return replace(self, config=config)
+        if own and (not claims or (of_several and is_hub_id(own[0]))):
+            record, claims = replace(record, base_raw=own[0]), own
+        return replace(self, config=config, claims=claims, record=record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -613,7 +614,8 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
         elif is_foreign_lora(place.name) and not place.is_dir():
             source = storable(str(place))
-            record = ModelRecord(id=storable(id), base=base, source=source, kind="adapter")
+            named = ModelRecord(id=storable(id), base=base, source=source)
+            record = replace(named, kind="adapter", method=None)
             yield Member(record=record, refusal=foreign_lora(place.name))
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
@@ -685,7 +687,7 @@ def _describe(member: Member) -> Member:
         record,
         signature=files.signature(),
         kind="adapter" if adapter else "full",
-        method="lora" if adapter else "full",
+        method=None if adapter else "full",
         **asdict(label),
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
@@ -705,7 +707,8 @@ def _describe(member: Member) -> Member:
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
-        record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
+        task = text_or_none(settings.get("task_type")) or record.task
+        record = replace(record, task=task, method=stated_method(settings))
     else:
         claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
         scheme = quantization(config, (), names)
@@ -749,7 +752,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         revision=model.sha or None,
         signature=model.sha,
         kind="adapter" if adapter else "full",
-        method="lora" if adapter else "full",
+        method=None if adapter else "full",
         source="hub",
         author=model.id.split("/")[0] if "/" in model.id else None,
         run=model.id,

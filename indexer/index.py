@@ -177,6 +177,7 @@ def index_family(
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
         raise SourceError(nothing_found(options, base, walk, catalog))
+    listed = {member.record.id for member in members}
     wanted = replace(wanted, kin=frozenset(m.hub.id for m in members if options.hub and m.hub))
     matches = labels.match(members, of_some=options.only is not None) if labels else None
     if matches is not None and matches.unmatched:
@@ -221,6 +222,7 @@ def index_family(
     _require_base(base, members, catalog)
     report = IndexRun(members, job, catalog, options, workers, progress).report()
     report.labels = matches
+    report.unlisted = find_unlisted(catalog, options, base, listed, walk)
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
         said = (weights.revision, weights.architecture) if weights else (None, None)
@@ -230,6 +232,21 @@ def index_family(
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def find_unlisted(
+    catalog: Catalog, options: IndexOptions, base: Base, listed: Collection[str], walk: WalkCounts
+) -> list[str]:
+    """The indexed models that the Hub listed once and does not list any more, by id; none where
+    not all of its listing was asked for, or came."""
+    asked_in_part = (options.limit, options.share, options.depth, options.min_downloads)
+    is_part = any(asked_in_part) or bool(options.exclude) or options.only is not None
+    if not options.hub or is_part or walk.left_out or walk.missing is not None:
+        return []
+    rows = catalog.models(base=base.name, status="indexed")
+    # what names no base was never listed below one, and below what is gone nothing is listed
+    gone = {r.id: r.record for r in rows if r.record.source == "hub" and r.id not in listed}
+    return sorted(id for id, it in gone.items() if it.base_raw and it.base_raw not in gone)
 
 
 def _originals(

@@ -89,7 +89,7 @@ class Report:
     `bytes_read` too; `relabelled`: members that need not be read, with their new labels;
     `lacking`: members of which only the footprint is to be read; `unanswered`: those that were read
     without a lexicon; `partly_read`: the indexed models of which some layer matrices were not read,
-    and what."""
+    and what; `unlisted`: indexed models that the Hub does not list any more."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -108,6 +108,7 @@ class Report:
     lacking: list[Member] = field(default_factory=list)
     unanswered: list[Member] = field(default_factory=list)
     partly_read: dict[str, str] = field(default_factory=dict)
+    unlisted: list[str] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -224,6 +225,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "labels_guessed": self.guessed,
+            "unlisted": self.unlisted,
         }
 
 

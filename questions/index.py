@@ -182,6 +182,9 @@ def show_report(document: Document) -> Shown:
             f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
             "pages, set HF_TOKEN to a token that may read them, and run again"
         )
+    if gone := document.get("unlisted"):
+        names = ", ".join(gone[:OFFERED]) + ", …" * (len(gone) > OFFERED)
+        yield f"no longer listed on the Hub: {count(len(gone), 'indexed model')} ({names})"
 
 
 @record

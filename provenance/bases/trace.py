@@ -531,7 +531,7 @@ def _by_shapes(
         for base in fitting
         if base not in named
     ]
-    says = f"its config names {', '.join(map(repr, member.claims[:2])) or 'no base'}"
+    says = f"its config or card names {', '.join(map(repr, member.claims[:2])) or 'no base'}"
     if len(named) == 1:
         trace.base, trace.verdict = named[0], "fine-tune"
         trace.notes.append(f"{NO_PROOF}: {says}, and its shapes fit; p is not known")

@@ -83,7 +83,8 @@ class ModelRow:
         values = {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
         record = {name: getattr(self.record, name) for name in RECORD_COLUMNS}
         values = {"model": self.id, **record, **values}
-        return {name: values[name] for name in self.columns()}
+        lists = {name: list(values[name]) for name in ("notes", "recipes")}
+        return {name: (values | lists)[name] for name in self.columns()}
 
 
 class ModelLabel(NamedTuple):
