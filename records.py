@@ -247,8 +247,7 @@ class ModelRecord:
         signature: Changes when the files change; equal means nothing to read again.
         content_sha256: Hash of the weight files, where it is known without extra reading.
         kind: `full`, `adapter`.
-        method: `full`, `lora`, `dora`, `adalora`, `loha`, `lokr`, …; of a refused adapter what its
-            config says, None where that is not known.
+        method: `full`, `lora`, `dora`, `loha`, …; of a refused adapter as its config says, or None.
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.

@@ -103,7 +103,7 @@ _FULL_WEIGHTS = re.compile(
 """Weights that are read, or that a folder is refused for as it has no others."""
 
 NAMES_SHOWN = 3
-"""Names that are shown of what is left out for one reason."""
+"""Names in a message, of what is left out for one reason, or is in no row of labels."""
 
 
 @dataclass(slots=True)
@@ -141,9 +141,7 @@ class FolderWalk:
         for reason, names in self._left_out.items():
             more = len(names) - NAMES_SHOWN
             listed = ", ".join(map(str, names[:NAMES_SHOWN]))
-            reasons.append(
-                f"{listed} and {more} more ({reason})" if more > 0 else f"{listed} ({reason})"
-            )
+            reasons.append(f"{listed}{f' and {more} more' * (more > 0)} ({reason})")
         return "; ".join(reasons)
 
     def _below(self, name: Path, place: Path) -> Iterator[tuple[Path, Path]]:
@@ -386,9 +384,8 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
 
 
 def _named(claims: Sequence[str]) -> str:
-    if not claims:
-        return "names no base"
-    return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
+    listed = " and ".join(map(shown, claims[:CLAIMS_SHOWN]))
+    return f"names base {listed}" if claims else "names no base"
 
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
@@ -450,9 +447,6 @@ def file_names(member: Member) -> Collection[str] | None:
 
 COLUMNS = ("model", "dataset", "author", "run")
 
-UNMATCHED_SHOWN = 3
-"""Rows that are named in the message; the JSON document has all."""
-
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
@@ -484,9 +478,9 @@ class LabelMatches:
             return line
         names = [
             f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
-            for name in self.unmatched[:UNMATCHED_SHOWN]
+            for name in self.unmatched[:NAMES_SHOWN]
         ]
-        listed = ", ".join(names) + (", …" if len(self.unmatched) > UNMATCHED_SHOWN else "")
+        listed = ", ".join(names) + (", …" if len(self.unmatched) > NAMES_SHOWN else "")
         how = "nearest: " if self.nearest else ""
         return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
 
@@ -551,14 +545,13 @@ class LabelsFile:
             path=self.path,
             rows=len(self.by_id),
             unmatched=unmatched,
-            nearest=_nearest(unmatched[:UNMATCHED_SHOWN], ids),
+            nearest=_nearest(unmatched[:NAMES_SHOWN], ids),
         )
         if unmatched and not matched:
-            listed = ", ".join(shown(id) for id in ids[:UNMATCHED_SHOWN])
-            more = ", …" if len(ids) > UNMATCHED_SHOWN else ""
+            listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
             raise SourceError(
                 f"{matches}; a row's model is an id or a path beside the file; the models here "
-                f"are: {listed}{more}"
+                f"are: {listed}"
             )
         return matches
 
@@ -609,13 +602,11 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
     walk = FolderWalk(root)
     for name, place in walk:
         id = name.as_posix() if name.parts else root.name
+        record = ModelRecord(id=storable(id), base=base, source=storable(str(place or root / id)))
         if place is None:
-            record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
         elif is_foreign_lora(place.name) and not place.is_dir():
-            source = storable(str(place))
-            named = ModelRecord(id=storable(id), base=base, source=source)
-            record = replace(named, kind="adapter", method=None)
+            record = replace(record, kind="adapter", method=None)
             yield Member(record=record, refusal=foreign_lora(place.name))
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
@@ -742,9 +733,8 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
     label = label_of(name=model.name, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
-    notes = [*parents_note(model.base_models)]
-    notes += [GATED_NOTE] if model.gated else []
-    notes += [PRIVATE_NOTE] if model.private else []
+    parents = parents_note(model.base_models)
+    notes = (*parents, GATED_NOTE * bool(model.gated), PRIVATE_NOTE * model.private)
     record = ModelRecord(
         id=model.name,
         base=base,
@@ -761,14 +751,14 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
     )
     return Member(
         record=record,
         hub=model,
         claims=claims,
         refusal=early_refusal(model),
-        is_merge=model.relation == "merge" or bool(parents_note(model.base_models)),
+        is_merge=model.relation == "merge" or bool(parents),
     )
 
 

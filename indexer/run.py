@@ -415,10 +415,8 @@ def refusal(err: Exception, id: str) -> tuple[str, str]:
 def _place(err: Exception) -> str:
     """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
     here = __name__.partition(".")[0]
-    modules = [
-        (frame.f_globals.get("__name__", ""), line)
-        for frame, line in traceback.walk_tb(err.__traceback__)
-    ]
+    frames = traceback.walk_tb(err.__traceback__)
+    modules = ((frame.f_globals.get("__name__", ""), line) for frame, line in frames)
     own = [(name, line) for name, line in modules if name.split(".")[0] == here]
     name, line = own[-1] if own else (here, 0)
     return f"{name}, line {line}"

@@ -193,8 +193,7 @@ class FindSimilar(Filters, Family):
         beside = searches.indexes_of(start.base) if start.base else []
         for index in indexes:
             if start.base and base_key(index.base) != base_key(start.base):
-                line = "%s is not searched: its models are of %s, not of %s"
-                log.info(line, index.name, index.base, start.base)
+                log.info("%s is not searched: its models are of %s", index.name, index.base)
         neighbours = find_similar(
             db._catalog, start, k=self.k, filters=self, recipe=self.recipe, attached=beside
         )
@@ -227,8 +226,8 @@ def show_neighbours(document: Document) -> Shown:
     yield headline(neighbours, document["compared"], is_small=is_small)
     known = calibrated_by(calibration)
     if not is_small:
-        known += f", a verdict needs {calibration['verdict_from']:.2f}"
-        known += _gap(neighbours, calibration)
+        gap = _gap(neighbours, calibration)
+        known += f", a verdict needs {calibration['verdict_from']:.2f}{gap}"
     yield f"{known}; fdr: of all answers up to here"
     yield from show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)

@@ -117,9 +117,8 @@ def _index_all(asked: Index, db: Opened) -> IndexReport:
             report = index_models(replace(asked, base=base, source=folder, only=ids), db)
         except (BaseError, SourceError) as err:
             reason = f"base {base}: {err}"
-            left_out += [
-                {"model": id, "code": "needs-base", "reason": reason} for id in sorted(ids)
-            ]
+            row = {"code": "needs-base", "reason": reason}
+            left_out += [{"model": id} | row for id in sorted(ids)]
         else:
             reports.append(report.to_json())
     if not reports and not left_out:
@@ -143,21 +142,15 @@ def show_report(document: Document) -> Shown:
             some = ", ".join(models[:OFFERED]) + ", …" * (n > OFFERED)
             yield f"{count(n, 'model')} left out ({some}): {reason}"
         return
-    refused = len(document["failed"])
     partly = document.get("partly_read", [])
-    indexed = f"{document['indexed']} indexed"
-    if partly:
-        indexed += f" ({len(partly)} on part of their matrices)"
-    parts = [indexed, f"{document['unchanged']} unchanged"]
-    if document["skipped_models"]:
-        parts.append(f"{len(document['skipped_models'])} skipped")
-    if refused:
-        parts.append(f"{refused} not indexed")
+    on_part = f" ({len(partly)} on part of their matrices)" * bool(partly)
+    parts = [f"{document['indexed']} indexed{on_part}", f"{document['unchanged']} unchanged"]
+    refused = {"skipped": document["skipped_models"], "not indexed": document["failed"]}
+    parts += [f"{len(models)} {how}" for how, models in refused.items() if models]
     base_read = document["base_bytes_read"]
     of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
     read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
-    if base_read:
-        read += f", and {size(base_read)} of the base"
+    read += f", and {size(base_read)} of the base" * bool(base_read)
     yield f"{document['base']}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     if partly:
         notes = Counter(row["note"] for row in partly)

@@ -407,13 +407,12 @@ def find_edits(
         if edit is not None:
             yield family.finding(row, "edit", str(edit), edit.z)
     unread = [row for row in rows if reasons[row] is not None]
-    for row in unread:
-        if suspects[row]:
-            detail = (
-                "perhaps edited along one direction: it changed only what it adds to the residual "
-                f"stream, each matrix by one direction; not read: {reasons[row]}"
-            )
-            yield family.finding(row, "edit", detail)
+    for row in filter(suspects.get, unread):
+        detail = (
+            "perhaps edited along one direction: it changed only what it adds to the residual "
+            f"stream, each matrix by one direction; not read: {reasons[row]}"
+        )
+        yield family.finding(row, "edit", detail)
     others = Counter(reasons[row] for row in unread if not suspects[row])
     for reason, n_models in sorted(others.items(), key=str):
         yield (
