@@ -247,7 +247,7 @@ class ModelRecord:
         signature: Changes when the files change; equal means nothing to read again.
         content_sha256: Hash of the weight files, where it is known without extra reading.
         kind: `full`, `adapter`.
-        method: `full`, `lora`, `dora`, `adalora`, `loha`, `lokr`, ….
+        method: `full`, `lora`, `dora`, `loha`, …; of a refused adapter as its config says, or None.
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.
@@ -271,7 +271,7 @@ class ModelRecord:
     signature: str = ""
     content_sha256: str | None = None
     kind: str = "full"
-    method: str = "full"
+    method: str | None = "full"
     source: str = ""
     author: str | None = None
     run: str | None = None

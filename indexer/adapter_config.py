@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ..errors import ModelError
 from .adapter_methods import METHODS
-from .untrusted_text import shown
+from .untrusted_text import shown, text_or_none
 
 FAMILIES = {
     "lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera",
@@ -187,13 +187,19 @@ def _enabled(value: object) -> tuple[bool, ...]:
     return tuple(value)  # type: ignore[arg-type]
 
 
+def stated_method(config: Mapping[str, object]) -> str | None:
+    """The method that a config names, in lower case; None where it names none."""
+    stated = text_or_none(config.get("peft_type")) or ""
+    return stated.strip().lower().removeprefix("pefttype.") or None
+
+
 def _method(config: Mapping[str, object]) -> str | None:
     stated = config.get("peft_type")
+    if not isinstance(stated, str | None):
+        raise _bad("peft_type", "the name of a method")
     if stated is None:
         return None
-    if not isinstance(stated, str):
-        raise _bad("peft_type", "the name of a method")
-    method = stated.strip().upper().removeprefix("PEFTTYPE.")
+    method = (stated_method(config) or "").upper()
     if method in SUPPORTED:
         return method
     if method in REFUSED:

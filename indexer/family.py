@@ -19,6 +19,7 @@ from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
+from .adapter_config import stated_method
 from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .checkpoint import (
@@ -102,7 +103,7 @@ _FULL_WEIGHTS = re.compile(
 """Weights that are read, or that a folder is refused for as it has no others."""
 
 NAMES_SHOWN = 3
-"""Names that are shown of what is left out for one reason."""
+"""Names in a message, of what is left out for one reason, or is in no row of labels."""
 
 
 @dataclass(slots=True)
@@ -140,9 +141,7 @@ class FolderWalk:
         for reason, names in self._left_out.items():
             more = len(names) - NAMES_SHOWN
             listed = ", ".join(map(str, names[:NAMES_SHOWN]))
-            reasons.append(
-                f"{listed} and {more} more ({reason})" if more > 0 else f"{listed} ({reason})"
-            )
+            reasons.append(f"{listed}{f' and {more} more' * (more > 0)} ({reason})")
         return "; ".join(reasons)
 
     def _below(self, name: Path, place: Path) -> Iterator[tuple[Path, Path]]:
@@ -340,12 +339,12 @@ class Member:
         if not self.is_adapter:
             return replace(self, config=stated)
         config = peft_config(stated)
+        record, claims = replace(self.record, method=stated_method(config)), self.claims
         own = distinct_texts([config.get("base_model_name_or_path")])
         of_several = model.folder != "" or len(model.base_models) > 1
-        if own and (not self.claims or (of_several and is_hub_id(own[0]))):
-            record = replace(self.record, base_raw=own[0])
-            return replace(self, config=config, claims=own, record=record)
-        return replace(self, config=config)
+        if own and (not claims or (of_several and is_hub_id(own[0]))):
+            record, claims = replace(record, base_raw=own[0]), own
+        return replace(self, config=config, claims=claims, record=record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,9 +384,8 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
 
 
 def _named(claims: Sequence[str]) -> str:
-    if not claims:
-        return "names no base"
-    return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
+    listed = " and ".join(map(shown, claims[:CLAIMS_SHOWN]))
+    return f"names base {listed}" if claims else "names no base"
 
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]
@@ -449,9 +447,6 @@ def file_names(member: Member) -> Collection[str] | None:
 
 COLUMNS = ("model", "dataset", "author", "run")
 
-UNMATCHED_SHOWN = 3
-"""Rows that are named in the message; the JSON document has all."""
-
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
@@ -483,9 +478,9 @@ class LabelMatches:
             return line
         names = [
             f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
-            for name in self.unmatched[:UNMATCHED_SHOWN]
+            for name in self.unmatched[:NAMES_SHOWN]
         ]
-        listed = ", ".join(names) + (", …" if len(self.unmatched) > UNMATCHED_SHOWN else "")
+        listed = ", ".join(names) + (", …" if len(self.unmatched) > NAMES_SHOWN else "")
         how = "nearest: " if self.nearest else ""
         return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
 
@@ -550,14 +545,13 @@ class LabelsFile:
             path=self.path,
             rows=len(self.by_id),
             unmatched=unmatched,
-            nearest=_nearest(unmatched[:UNMATCHED_SHOWN], ids),
+            nearest=_nearest(unmatched[:NAMES_SHOWN], ids),
         )
         if unmatched and not matched:
-            listed = ", ".join(shown(id) for id in ids[:UNMATCHED_SHOWN])
-            more = ", …" if len(ids) > UNMATCHED_SHOWN else ""
+            listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
             raise SourceError(
                 f"{matches}; a row's model is an id or a path beside the file; the models here "
-                f"are: {listed}{more}"
+                f"are: {listed}"
             )
         return matches
 
@@ -608,12 +602,11 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
     walk = FolderWalk(root)
     for name, place in walk:
         id = name.as_posix() if name.parts else root.name
+        record = ModelRecord(id=storable(id), base=base, source=storable(str(place or root / id)))
         if place is None:
-            record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
         elif is_foreign_lora(place.name) and not place.is_dir():
-            source = storable(str(place))
-            record = ModelRecord(id=storable(id), base=base, source=source, kind="adapter")
+            record = replace(record, kind="adapter", method=None)
             yield Member(record=record, refusal=foreign_lora(place.name))
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
@@ -686,7 +679,7 @@ def _describe(member: Member) -> Member:
         record,
         signature=files.signature(),
         kind="adapter" if adapter else "full",
-        method="lora" if adapter else "full",
+        method=None if adapter else "full",
         **asdict(label),
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
@@ -706,7 +699,8 @@ def _describe(member: Member) -> Member:
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
-        record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
+        task = text_or_none(settings.get("task_type")) or record.task
+        record = replace(record, task=task, method=stated_method(settings))
     else:
         claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
         scheme = quantization(config, (), names)
@@ -740,9 +734,8 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
     label = label_of(name=model.name, tags=model.tags, card=_stated_card(model))
     adapter = model.kind == "adapter"
-    notes = [*parents_note(model.base_models)]
-    notes += [GATED_NOTE] if model.gated else []
-    notes += [PRIVATE_NOTE] if model.private else []
+    parents = parents_note(model.base_models)
+    notes = (*parents, GATED_NOTE * bool(model.gated), PRIVATE_NOTE * model.private)
     record = ModelRecord(
         id=model.name,
         base=base,
@@ -750,7 +743,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         revision=model.sha or None,
         signature=model.sha,
         kind="adapter" if adapter else "full",
-        method="lora" if adapter else "full",
+        method=None if adapter else "full",
         source="hub",
         author=model.id.split("/")[0] if "/" in model.id else None,
         run=model.id,
@@ -759,14 +752,14 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
     )
     return Member(
         record=record,
         hub=model,
         claims=claims,
         refusal=early_refusal(model),
-        is_merge=model.relation == "merge" or bool(parents_note(model.base_models)),
+        is_merge=model.relation == "merge" or bool(parents),
     )
 
 

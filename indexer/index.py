@@ -64,11 +64,9 @@ def usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, 
     if base.opened() is not None or len(adapters) < MODELS_THAT_TELL:
         return {}
     sample = adapters[:: max(1, len(adapters) // SAMPLED_ADAPTERS)]
-    changed = [{(str(p.slot), p.shape) for p in adapter_placements(m)} for m in sample]
-    changed = [slots for slots in changed if slots]
-    stacks = Counter(
-        stack for slots in changed for stack in {name.partition(".")[0] for name, _ in slots}
-    )
+    placed = ({(str(p.slot), p.shape) for p in adapter_placements(m)} for m in sample)
+    changed = list(filter(None, placed))
+    stacks = Counter(s for slots in changed for s in {name.partition(".")[0] for name, _ in slots})
     usual = {stack for stack, count in stacks.items() if 2 * count > len(changed)}
     counts = Counter(slot for slots in changed for slot in slots)
     shapes: dict[str, tuple[int, int]] = {}
@@ -222,15 +220,30 @@ def index_family(
     _require_base(base, members, catalog)
     report = IndexRun(members, job, catalog, options, workers, progress).report()
     report.labels = matches
+    report.unlisted = find_unlisted(catalog, options, base, members, walk)
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
         said = (weights.revision, weights.architecture) if weights else (None, None)
-        license = weights.license if weights else None
-        save_family(catalog, base.name, *said, layout, license)
+        save_family(catalog, base.name, *said, layout, weights.license if weights else None)
         _save_tokenizer(catalog, base, options)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def find_unlisted(
+    catalog: Catalog, options: IndexOptions, base: Base, members: Sequence[Member], walk: WalkCounts
+) -> list[str]:
+    """The indexed models that the Hub listed once and does not list any more, by id; none where
+    not all of its listing was asked for, or came."""
+    limits = (options.limit, options.share, options.depth, options.min_downloads, options.exclude)
+    if not options.hub or any(limits) or walk.left_out or walk.missing is not None:
+        return []
+    listed = {member.record.id for member in members}
+    rows = catalog.models(base=base.name, status="indexed")
+    # what names no base was never listed below one, and below what is gone nothing is listed
+    gone = {r.id: r.record for r in rows if r.record.source == "hub" and r.id not in listed}
+    return sorted(id for id, it in gone.items() if it.base_raw and it.base_raw not in gone)
 
 
 def _originals(

@@ -90,7 +90,7 @@ class Report:
     `bytes_read` too; `relabelled`: members that need not be read, with their new labels;
     `lacking`: members of which only the footprint is to be read; `unanswered`: those that were read
     without a lexicon; `partly_read`: the indexed models of which some layer matrices were not read,
-    and what."""
+    and what; `unlisted`: indexed models that the Hub does not list any more."""
 
     base: str
     recipes: Sequence[Recipe]
@@ -109,6 +109,7 @@ class Report:
     lacking: list[Member] = field(default_factory=list)
     unanswered: list[Member] = field(default_factory=list)
     partly_read: dict[str, str] = field(default_factory=dict)
+    unlisted: list[str] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
     def begin(
@@ -225,6 +226,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "labels_guessed": self.guessed,
+            "unlisted": self.unlisted,
         }
 
 
@@ -414,10 +416,8 @@ def refusal(err: Exception, id: str) -> tuple[str, str]:
 def _place(err: Exception) -> str:
     """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
     here = __name__.partition(".")[0]
-    modules = [
-        (frame.f_globals.get("__name__", ""), line)
-        for frame, line in traceback.walk_tb(err.__traceback__)
-    ]
+    frames = traceback.walk_tb(err.__traceback__)
+    modules = ((frame.f_globals.get("__name__", ""), line) for frame, line in frames)
     own = [(name, line) for name, line in modules if name.split(".")[0] == here]
     name, line = own[-1] if own else (here, 0)
     return f"{name}, line {line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
@@ -23,6 +24,7 @@ from .terminal.text import plain
 if TYPE_CHECKING:
     from ..store import AttachedIndex
 
+log = logging.getLogger(__name__)
 
 ACROSS_MEANING = (
     "trained on the same data, or on data of the same words, as far as footprints tell. Without a "
@@ -183,11 +185,15 @@ class FindSimilar(Filters, Family):
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
     ) -> Document:
+        from ..indexer import base_key
         from ..search import explain_pair, find_similar
 
         searches = Searches(db._catalog, base, self.recipe, indexes, self.base)
         start = searches.from_any(model, self.kind)
         beside = searches.indexes_of(start.base) if start.base else []
+        for index in indexes:
+            if start.base and base_key(index.base) != base_key(start.base):
+                log.info("%s is not searched: its models are of %s", index.name, index.base)
         neighbours = find_similar(
             db._catalog, start, k=self.k, filters=self, recipe=self.recipe, attached=beside
         )
@@ -220,8 +226,8 @@ def show_neighbours(document: Document) -> Shown:
     yield headline(neighbours, document["compared"], is_small=is_small)
     known = calibrated_by(calibration)
     if not is_small:
-        known += f", a verdict needs {calibration['verdict_from']:.2f}"
-        known += _gap(neighbours, calibration)
+        gap = _gap(neighbours, calibration)
+        known += f", a verdict needs {calibration['verdict_from']:.2f}{gap}"
     yield f"{known}; fdr: of all answers up to here"
     yield from show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)

@@ -117,9 +117,8 @@ def _index_all(asked: Index, db: Opened) -> IndexReport:
             report = index_models(replace(asked, base=base, source=folder, only=ids), db)
         except (BaseError, SourceError) as err:
             reason = f"base {base}: {err}"
-            left_out += [
-                {"model": id, "code": "needs-base", "reason": reason} for id in sorted(ids)
-            ]
+            row = {"code": "needs-base", "reason": reason}
+            left_out += [{"model": id} | row for id in sorted(ids)]
         else:
             reports.append(report.to_json())
     if not reports and not left_out:
@@ -143,21 +142,16 @@ def show_report(document: Document) -> Shown:
             some = ", ".join(models[:OFFERED]) + ", …" * (n > OFFERED)
             yield f"{count(n, 'model')} left out ({some}): {reason}"
         return
-    refused = len(document["failed"])
     n_partly = len(partly := document.get("partly_read", []))
-    indexed = f"{document['indexed']} indexed"
-    if partly:
-        indexed += f" ({n_partly} on part of {agree(n_partly, 'its', 'their')} matrices)"
+    on_part = f" ({n_partly} on part of {agree(n_partly, 'its', 'their')} matrices)"
+    indexed = f"{document['indexed']} indexed{on_part if n_partly else ''}"
     parts = [indexed, f"{document['unchanged']} unchanged"]
-    if document["skipped_models"]:
-        parts.append(f"{len(document['skipped_models'])} skipped")
-    if refused:
-        parts.append(f"{refused} not indexed")
+    refused = {"skipped": document["skipped_models"], "not indexed": document["failed"]}
+    parts += [f"{len(models)} {how}" for how, models in refused.items() if models]
     base_read = document["base_bytes_read"]
     of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
     read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
-    if base_read:
-        read += f", and {size(base_read)} of the base"
+    read += f", and {size(base_read)} of the base" * bool(base_read)
     yield f"{document['base']}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     if partly:
         notes = Counter(row["note"] for row in partly)
@@ -182,6 +176,9 @@ def show_report(document: Document) -> Shown:
             f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
             "pages, set HF_TOKEN to a token that may read them, and run again"
         )
+    if gone := document.get("unlisted"):
+        names = ", ".join(gone[:OFFERED]) + ", …" * (len(gone) > OFFERED)
+        yield f"no longer listed on the Hub: {count(len(gone), 'indexed model')} ({names})"
 
 
 @record

@@ -33,8 +33,8 @@ class Assisting:
 def command(common: Common, assisting: Assisting) -> None:
     """Serve the catalog to an assistant, by the Model Context Protocol on stdin and stdout.
 
-    Tools: find_similar, find_trained_on, trace, show and sql; all of them only read. An assistant
-    starts this command itself: docs/mcp.md has the lines for its settings.
+    Tools: find_models, find_similar, find_trained_on, trace, show, sql and words; all of them only
+    read. An assistant starts this command itself: docs/mcp.md has the lines for its settings.
 
     \b
     Example:

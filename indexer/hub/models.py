@@ -314,8 +314,7 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     if model.gated and not session.has_token:
         line = "gated; ask for access on its page and set HF_TOKEN"
         return ModelError("gated", f"{model.id}: {line}")
-    scheme = _quantised_as(model)
-    if scheme is not None:
+    if (scheme := _quantised_as(model)) is not None:
         return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
     is_adapter = model.kind == "adapter"
     if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
@@ -329,10 +328,9 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
 def _quantised_as(model: HubModel) -> str | None:
     if model.kind == "adapter":
         return None
-    scheme = quantization(model.config, (), model.files or ())
-    packed = _packed_type(model.dtypes)
-    if scheme is not None:
+    if (scheme := quantization(model.config, (), model.files or ())) is not None:
         return scheme
+    packed = _packed_type(model.dtypes)
     chosen = choose_weights(model.files or (), adapter=False)
     if packed in EIGHT_BITS or (chosen or "").endswith(".gguf"):
         return None  # scales beside them decide, or the file's own types
@@ -419,8 +417,7 @@ def _pages(
         try:
             url = str(response.url.join(onward))
         except httpx2.InvalidURL:
-            line = f"{what}: the next page has no address"
-            raise ModelError("hub-bad-answer", line) from None
+            raise ModelError("hub-bad-answer", f"{what}: the next page has no address") from None
 
 
 def _listed_name(url: httpx2.URL) -> str | None:
@@ -536,8 +533,7 @@ class _Walk:
             names = [describe(self.base, session=self.session).id, self.base]
         except ModelError as err:
             if err.code not in _PASSING and err.code != "offline":
-                line = f"the family of {self.base} cannot be listed: {err}"
-                raise SourceError(line) from err
+                raise SourceError(f"the family of {self.base} cannot be listed: {err}") from err
             names, self.counts.missing = [self.base], str(err)
         if names[0].lower() != self.base.lower():
             self.counts.renamed[self.base] = names[0]

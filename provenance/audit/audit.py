@@ -32,7 +32,7 @@ from ...indexer import (
 from ...records import FindingKind, Slot
 from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
-from ..bases.whole import NotCompared, compare_folders
+from ..bases.whole import NotCompared, compare_folders, why_not_read
 from ..lineage.descent import Updates
 from ..lineage.touched import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
@@ -408,18 +408,17 @@ def find_edits(
         try:
             edit = find_direction_edit(base, source)
         except DeltadexError as err:
-            reasons[row] = " ".join(str(err).split())
+            reasons[row] = why_not_read(err)
             continue
         if edit is not None:
             yield family.finding(row, "edit", str(edit), edit.z)
     unread = [row for row in rows if reasons[row] is not None]
-    for row in unread:
-        if suspects[row]:
-            detail = (
-                "perhaps edited along one direction: it changed only what it adds to the residual "
-                f"stream, each matrix by one direction; not read: {reasons[row]}"
-            )
-            yield family.finding(row, "edit", detail)
+    for row in filter(suspects.get, unread):
+        detail = (
+            "perhaps edited along one direction: it changed only what it adds to the residual "
+            f"stream, each matrix by one direction; not read: {reasons[row]}"
+        )
+        yield family.finding(row, "edit", detail)
     others = Counter(reasons[row] for row in unread if not suspects[row])
     for reason, n_models in sorted(others.items(), key=str):
         yield (
@@ -494,7 +493,7 @@ def unread_models(
     """The models of some families that were not read, or in part, and the note on each."""
     rows = [row for base in bases for row in catalog.models(base=base) if options.includes(row.id)]
     notes = {
-        row.id: row.record.partly_read or f"not-read: {row.reason}"
+        row.id: row.record.partly_read or str(row.reason)
         for row in rows
         if row.code == "not-read" or row.record.partly_read
     }

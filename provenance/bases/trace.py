@@ -531,7 +531,7 @@ def _by_shapes(
         for base in fitting
         if base not in named
     ]
-    says = f"its config names {', '.join(map(repr, member.claims[:2])) or 'no base'}"
+    says = f"its config or card names {', '.join(map(repr, member.claims[:2])) or 'no base'}"
     if len(named) == 1:
         trace.base, trace.verdict = named[0], "fine-tune"
         trace.notes.append(f"{NO_PROOF}: {says}, and its shapes fit; p is not known")
@@ -542,15 +542,11 @@ def _by_shapes(
 
 def _fits(changed: Sequence[Placement], base: Sequence[MatrixSample]) -> bool:
     """Whether a base has every matrix that an adapter changes; of fused ones, their inputs."""
-    if not changed:
-        return False
     stored = {
         (matrix.layer, role): matrix.shape
         for matrix in base
         for role in matrix.group.partition(".")[2].split(".")[0].split("+")
     }
-    for placement in changed:
-        shape = stored.get((placement.slot.layer, placement.slot.role))
-        if shape is None or not ({*placement.shape} == {*shape} or placement.shape[1] in shape):
-            return False
-    return True
+    shapes = ((p.shape, stored.get((p.slot.layer, p.slot.role))) for p in changed)
+    fits = (own is not None and ({*own} == {*shape} or shape[1] in own) for shape, own in shapes)
+    return bool(changed) and all(fits)

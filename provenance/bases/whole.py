@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...errors import ModelError
+from ...errors import DeltadexError, ModelError, RequestError
 from ...indexer import (
     LayerMap,
     TensorRef,
@@ -105,20 +105,26 @@ class NotCompared:
         return f"{OTHERS} were not compared: {self.reason}"
 
 
+def why_not_read(err: DeltadexError) -> str:
+    """What an error says of a model in a catalog: without its code, and without advice to index."""
+    cause = err.__cause__ if isinstance(err, RequestError) else err
+    text = cause.reason if isinstance(cause, ModelError) else " ".join(str(err).split())
+    return text.partition("; index it")[0]
+
+
 def compare_with_folder(
     model: OpenedModel, source: str, found: LayerMap
 ) -> list[str] | NotCompared:
     """The same beside the model in a folder, where both are on this machine."""
     if model.member.folder is None:
         return NotCompared("its files are not on this machine")
-    folder = folder_at(source)
-    if folder is None:
+    if (folder := folder_at(source)) is None:
         return NotCompared(f"the files of {source} are not on this machine")
     try:
         with open_model(str(folder)) as other:
             return compare_mapped(model, other, found)
     except ModelError as err:
-        return NotCompared(f"{source}: {err}")
+        return NotCompared(f"{source}: {why_not_read(err)}")
 
 
 def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[str] | NotCompared:
@@ -127,9 +133,8 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
     Args:
         matrices: Whether layer matrices are compared too, beside their shapes.
     """
-    for name in (source, other):
-        if not Path(name).is_absolute() or folder_at(name) is None:
-            return NotCompared(f"the files of {name or 'one'} are not on this machine")
+    if not all(Path(name).is_absolute() and folder_at(name) for name in (source, other)):
+        return NotCompared("their files are not all on this machine")
     try:
         with open_model(source) as ours, open_model(other) as theirs:
             found = find_layer_map(ours.samples, theirs.samples)
@@ -142,4 +147,4 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
             shapes += describe_vocabulary(ours, theirs.facts)
             return [*describe_layers(found), *shapes, *differences]
     except ModelError as err:
-        return NotCompared(str(err))
+        return NotCompared(f"not both can be opened: {why_not_read(err)}")

@@ -80,9 +80,9 @@ class ModelRow:
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
-        values = {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
-        record = {name: getattr(self.record, name) for name in RECORD_COLUMNS}
-        values = {"model": self.id, **record, **values}
+        values = {name: getattr(self.record, name) for name in RECORD_COLUMNS}
+        values |= {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
+        values |= {"model": self.id, "notes": list(self.record.notes), "recipes": [*self.recipes]}
         return {name: values[name] for name in self.columns()}
 
 

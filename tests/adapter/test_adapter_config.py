@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 from peft_adapters import dense, in_memory, make_adapter, make_model, read_folder
+from safetensors.torch import save_file
 
+import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, SUPPORTED, read_config
@@ -72,6 +74,21 @@ def test_every_other_method_of_peft_is_refused_by_name(peft_type):
         adapter({"peft_type": str(peft_type), "lora_alpha": 8})
 
     assert caught.value.code == "unsupported-adapter"
+
+
+@pytest.mark.parametrize(
+    ("peft_type", "method"), [("LN_TUNING", "ln_tuning"), ("new", "new"), (3, None), (None, None)]
+)
+def test_the_method_of_a_refused_adapter_is_what_its_config_says(tmp_path, peft_type, method):
+    stated = {"peft_type": peft_type, "base_model_name_or_path": "base"}
+    save_file({"x": torch.zeros(1)}, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(stated))
+
+    with dx.open(None) as db:
+        db.index("base", tmp_path)
+        (row,) = db.models()
+
+    assert (row["kind"], row["status"], row["method"]) == ("adapter", "failed", method)
 
 
 @pytest.mark.parametrize("peft_type", ["lora", "Lora", "PeftType.LORA", None])

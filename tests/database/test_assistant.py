@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -77,6 +78,7 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
     )
 
     assert [tool.name for tool in listed] == TOOLS
+    assert set(TOOLS) <= set(re.findall(r"\w+", CliRunner().invoke(main, ["mcp", "--help"]).output))
     assert all(tool.annotations.read_only_hint and tool.description for tool in listed)
     schema = listed[1].input_schema
     assert schema["required"] == ["model"]

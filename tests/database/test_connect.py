@@ -126,6 +126,7 @@ def test_answers_are_those_of_the_catalog(family, url, remote):
             here, there = ask(db), ask(remote)
             assert type(here) is type(there)
             assert said(there) == said(here)
+            assert json.loads(json.dumps(here.to_json())) == here.to_json()
             assert there.columns == here.columns
     table = remote.find_similar("imdb-0", k=2)
     assert table.to_arrow().column("model").to_pylist()[0] == "imdb-1"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from fault_family import MEMBERS, run
 
+from deltadex.questions.index import show_report
 from deltadex.store import Catalog
 
 INDEX = ("index", "org/base", "--hub")
@@ -71,3 +72,14 @@ def test_weights_are_read_again_where_the_config_that_says_how_is_another(hub, t
 
     assert json.loads(after.stdout)["bytes_read"] > 0
     assert after.codes["org/adapter"] == "indexed"
+
+
+def test_models_that_the_hub_lists_no_more_are_named_by_a_run_over_all_of_it(hub, tmp_path):
+    run(tmp_path, *INDEX)
+    hub.add("org/untagged", hub.repos.pop("org/full").files)
+    run(tmp_path, "add", "org/untagged", "--base", "org/base")
+
+    part, whole = (json.loads(run(tmp_path, *INDEX, *more).stdout) for more in (["--depth=9"], []))
+
+    assert (part["unlisted"], whole["unlisted"]) == ([], ["org/full"])
+    assert [*show_report(whole)][-1] == "no longer listed on the Hub: 1 indexed model (org/full)"

@@ -100,7 +100,13 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
     with dx.open(None) as db:
         db.index(tmp_path / "base", tmp_path / "models")
         kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}
+        twins = [finding["detail"] for finding in db.audit(kind="near-duplicate")]
+        (note,) = db.trace(str(tmp_path / "models" / "adapter")).to_json()["notes"]
 
+    assert [": ".join(said.split(": ")[-2:]) for said in twins] == [
+        "not both can be opened: an adapter, not a full checkpoint"
+    ]
+    assert f"its config or card names '{tmp_path / 'base'}'" in note
     assert kinds["merged"] == ("adapter", "duplicate")
 
 

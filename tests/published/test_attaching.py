@@ -147,6 +147,7 @@ def test_an_index_of_another_recipe_base_or_shape_is_not_searched(tmp_path, inde
 
     assert {hit["source"] for hit in found} == {None, "index"}
     assert "recipe is not searched" in caplog.text
+    assert caplog.text.count("base is not searched: its models are of example/another") == 1
 
 
 # Attaching, refreshing, detaching
