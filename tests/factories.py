@@ -146,7 +146,7 @@ def finetune(base, *, seed, scale=0.05, rank=None):
     generator = torch.Generator().manual_seed(seed)
     return {
         name: tensor + random_update(tensor, generator, scale=scale, rank=rank)
-        if is_layer_matrix(name, tensor)
+        if tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
         else tensor.clone()
         for name, tensor in base.items()
     }
@@ -162,11 +162,6 @@ def random_update(weight, generator, *, scale, rank=None):
         update = left @ torch.randn(rank, cols, generator=generator)
     size = scale * torch.linalg.vector_norm(weight.float())
     return (update * (size / torch.linalg.vector_norm(update))).to(weight.dtype)
-
-
-def is_layer_matrix(name, tensor):
-    """Whether it is a 2-D tensor under a numbered module."""
-    return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
 
 
 def lora_files(base, *, seed=9):
