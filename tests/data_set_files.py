@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -31,10 +32,6 @@ def write_csv(path, rows, delimiter=",", encoding="utf-8"):
     return path
 
 
-def write_tsv(path, rows):
-    return write_csv(path, rows, "\t")
-
-
 def write_jsonl(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -59,10 +56,6 @@ def write_arrow(path, rows, batch=16, opened=pa.ipc.new_stream):
     with pa.OSFile(str(path), "wb") as sink, opened(sink, table.schema) as writer:
         writer.write_table(table, batch)
     return path
-
-
-def write_arrow_file(path, rows):
-    return write_arrow(path, rows, opened=pa.ipc.new_file)
 
 
 def write_gz(write):
@@ -90,12 +83,12 @@ def save_to_disk(folder, rows, metadata=None):
 
 WRITERS = {
     "a.csv": write_csv,
-    "a.tsv": write_tsv,
+    "a.tsv": partial(write_csv, delimiter="\t"),
     "a.jsonl": write_jsonl,
     "a.json": write_json,
     "a.parquet": write_parquet,
     "a.arrow": write_arrow,
-    "b.arrow": write_arrow_file,
+    "b.arrow": partial(write_arrow, opened=pa.ipc.new_file),
     "a.csv.gz": write_gz(write_csv),
     "a.jsonl.gz": write_gz(write_jsonl),
     "saved": save_to_disk,

@@ -146,7 +146,7 @@ def finetune(base, *, seed, scale=0.05, rank=None):
     generator = torch.Generator().manual_seed(seed)
     return {
         name: tensor + random_update(tensor, generator, scale=scale, rank=rank)
-        if is_layer_matrix(name, tensor)
+        if tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
         else tensor.clone()
         for name, tensor in base.items()
     }
@@ -164,50 +164,32 @@ def random_update(weight, generator, *, scale, rank=None):
     return (update * (size / torch.linalg.vector_norm(update))).to(weight.dtype)
 
 
-def is_layer_matrix(name, tensor):
-    """Whether it is a 2-D tensor under a numbered module."""
-    return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
-
-
 def lora_files(base, *, seed=9):
     """The files of an adapter of every attention matrix, by name; its base is `org/base`."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
+    generator, tensors = torch.Generator().manual_seed(seed), {}
     for name, weight in base.items():
         if ".attention." in name and weight.dim() == 2:
             stem = "base_model.model." + name.removesuffix(".weight")
             rows, cols = weight.shape
             tensors[f"{stem}.lora_A.weight"] = torch.randn(48, cols, generator=generator)
             tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 48, generator=generator) / 50
-    config = {
-        "peft_type": "LORA",
-        "r": 48,
-        "lora_alpha": 48,
-        "base_model_name_or_path": "org/base",
-        "target_modules": ["query", "key", "value", "dense"],
-    }
-    return {
-        "adapter_config.json": json.dumps(config).encode(),
-        "adapter_model.safetensors": save(tensors),
-    }
+    modules = ["query", "key", "value", "dense"]
+    return _adapter(tensors, "org/base", r=48, lora_alpha=48, target_modules=modules)
 
 
 def query_adapter(*, base="base", seed=0, rank=2, width=32, layers=2, **settings):
     """The files of an adapter of the queries of `make_bert`, by name."""
-    config = {
-        "peft_type": "LORA",
-        "r": rank,
-        "lora_alpha": 2 * rank,
-        "target_modules": ["query"],
-        "base_model_name_or_path": base,
-        **settings,
-    }
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
+    generator, tensors = torch.Generator().manual_seed(seed), {}
     for layer in range(layers):
         module = f"base_model.model.encoder.layer.{layer}.attention.self.query"
         tensors[f"{module}.lora_A.weight"] = torch.randn(rank, width, generator=generator)
         tensors[f"{module}.lora_B.weight"] = torch.randn(width, rank, generator=generator)
+    settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": ["query"], **settings}
+    return _adapter(tensors, base, **settings)
+
+
+def _adapter(tensors, base, **settings):
+    config = {"peft_type": "LORA", "base_model_name_or_path": base, **settings}
     return {
         "adapter_config.json": json.dumps(config).encode(),
         "adapter_model.safetensors": save(tensors),

@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from running import printed
 
 import deltadex
 
@@ -27,12 +28,5 @@ def copy_package(folder):
 
 def printed_by(code, folder):
     """The document that the code prints, run with the copy in the folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    return json.loads(printed(sys.executable, "-c", code, cwd=folder, env=environment))

@@ -26,6 +26,14 @@ def document(place, *arguments):
     return json.loads(result.stdout)
 
 
+def printed(*command, **options):
+    """What a command that ends well writes to standard output."""
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    ended = subprocess.run(list(map(str, command)), text=True, **pipes, **options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
 @contextmanager
 def started(*arguments):
     """`deltadex ARGUMENTS` in a process of its own, which is ended."""

@@ -1,7 +1,6 @@
 """What `make` installs by: constraints.txt and constraints-torch.txt against pyproject.toml."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from running import printed
 
 import deltadex
 
@@ -29,13 +29,8 @@ def entries(name):
 def wanted(*extras):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     every = settings["project"]["optional-dependencies"]
-    printed = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "dependencies.py"), ",".join(extras or every)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [Requirement(line) for line in printed.stdout.splitlines()]
+    lines = printed(sys.executable, ROOT / ".ci" / "dependencies.py", ",".join(extras or every))
+    return [Requirement(line) for line in lines.splitlines()]
 
 
 def test_every_dependency_is_pinned_to_a_version_that_it_allows():

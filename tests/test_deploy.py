@@ -15,6 +15,7 @@ import pytest
 import yaml
 from catalogs import refused, write
 from click.testing import CliRunner
+from running import printed
 
 import deltadex
 from deltadex.cli import main
@@ -66,19 +67,12 @@ def test_options_of_the_command_lines_exist(place, words):
 
 
 def test_the_dockerfile_passes_its_linter():
-    subprocess.run([TOOLS / "hadolint", DEPLOY / "Dockerfile"], check=True)
+    printed(TOOLS / "hadolint", DEPLOY / "Dockerfile")
 
 
 def test_compose_files_keep_to_the_specification():
-    subprocess.run(
-        [
-            TOOLS / "check-jsonschema",
-            "--builtin-schema",
-            "vendor.compose-spec",
-            *sorted(DEPLOY.glob("compose*.yaml")),
-        ],
-        check=True,
-    )
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    printed(TOOLS / "check-jsonschema", *schema, *sorted(DEPLOY.glob("compose*.yaml")))
 
 
 def test_only_the_proxy_is_reached_from_outside():
@@ -208,8 +202,7 @@ def _image_variables(venv, data, scratch):
 
 def _context(target):
     """What `COPY . .` finds: the files of the checkout that .dockerignore lets through."""
-    shown = ["git", "ls-files", "-co", "--exclude-standard"]
-    files = subprocess.run(shown, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = printed("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT)
     lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
     kept = {line[1:].rstrip("/") for line in lines if line.startswith("!")}
     for name in files.splitlines():
@@ -242,15 +235,8 @@ def test_the_image_is_built_and_serves_read_only_as_its_user(port):
         python.symlink_to("/usr/bin/python3")
         environment["PATH"] = f"{python.parent}:{os.defpath}"
         for step in steps:
-            made = subprocess.run(
-                step.replace("/venv", str(place / "venv")),
-                shell=True,
-                cwd=source,
-                env=environment,
-                capture_output=True,
-                text=True,
-            )
-            assert made.returncode == 0, made.stderr[-2000:]
+            step = step.replace("/venv", str(place / "venv"))
+            printed("sh", "-c", step, cwd=source, env=environment)
         write(data / "family.duckdb", refused("m"))
         for owned in (data, scratch, *data.rglob("*")):
             os.chown(owned, USER, USER)

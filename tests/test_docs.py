@@ -36,13 +36,6 @@ def text_of(page):
     return page.read_text("utf-8")
 
 
-def shown_commands(page):
-    """The command lines in a page's code blocks: name and what follows it."""
-    blocks = "\n".join(code for language, code in FENCE.findall(text_of(page)) if not language)
-    lines = re.findall(r"(?:^|\s)(?:deltadex deltadex|deltadex) ([a-z].*)$", blocks, re.MULTILINE)
-    return [line.partition("  #")[0].split("|")[0].partition(" ")[::2] for line in lines]
-
-
 def anchors(page):
     """The fragments that the headings of a page answer to."""
     headings = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
@@ -92,7 +85,10 @@ def test_every_filter_column_is_documented(column):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_shown_commands_and_their_options_exist(page):
-    for command, arguments in shown_commands(page):
+    blocks = "\n".join(code for language, code in FENCE.findall(text_of(page)) if not language)
+    lines = re.findall(r"(?:^|\s)(?:deltadex deltadex|deltadex) ([a-z].*)$", blocks, re.MULTILINE)
+    for line in lines:
+        command, _, arguments = line.partition("  #")[0].split("|")[0].partition(" ")
         assert command in main.commands, f"deltadex {command}"
         is_group = isinstance(main.commands[command], click.Group)
         names = [command, *arguments.split()[:is_group]]

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import site
-import subprocess
 import sys
 import tomllib
 import venv
@@ -14,10 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 from factories import make_family
+from running import printed
 
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
+LISTED = ("git", "ls-files", "-co", "--exclude-standard")
 NOT_SHIPPED = {"tests", "benchmarks"}
 
 
@@ -26,31 +27,19 @@ def wheel(tmp_path_factory):
     if not (ROOT / "pyproject.toml").exists():
         pytest.skip("not run from a checkout")
     out = tmp_path_factory.mktemp("dist")
-    tracked = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     checkout = tmp_path_factory.mktemp("checkout") / "deltadex"
-    for name in tracked.stdout.splitlines():
+    for name in printed(*LISTED, cwd=ROOT).splitlines():
         source = ROOT / name
         if source.is_file():
             target = checkout / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(checkout)],
-        check=True,
-        capture_output=True,
-    )
+    printed(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, checkout)
     return next(out.glob("*.whl"))
 
 
 def test_the_wheel_holds_one_package_with_every_file_of_the_folders_with_modules(wheel):
-    listed = ["git", "ls-files", "-co", "--exclude-standard"]
-    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = printed(*LISTED, cwd=ROOT)
     folders = {path.parent.name for path in ROOT.glob("[!.]*/__init__.py")} - NOT_SHIPPED
     product = {f"deltadex/{name}" for name in tracked.splitlines() if name.split("/")[0] in folders}
 
@@ -72,9 +61,8 @@ def test_a_release_has_one_version_and_one_date():
     assert str(cited["date-released"]) == date
     assert "## [Unreleased]" in text
     assert len(cited["references"]) > 20
-    command = [sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml"]
-    schema = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
-    subprocess.run([*command, *schema], check=True)
+    command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml")
+    printed(*command, "--builtin-schema", "vendor.citation-file-format", ROOT / "CITATION.cff")
 
 
 @pytest.fixture
@@ -88,16 +76,10 @@ def installed(wheel, tmp_path):
     borrowed = os.pathsep.join([str(target), *site.getsitepackages()])
 
     def run(*arguments):
-        return subprocess.run(
-            [str(environment / "bin" / "python"), "-S", *arguments],
-            cwd=tmp_path,
-            env={"PYTHONPATH": borrowed, "HOME": str(tmp_path), "PATH": os.environ["PATH"]},
-            capture_output=True,
-            text=True,
-        )
+        known = {"PYTHONPATH": borrowed, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        return printed(environment / "bin" / "python", "-S", *arguments, cwd=tmp_path, env=known)
 
-    where = run("-c", "import deltadex; print(deltadex.__file__)").stdout
-    assert str(target) in where
+    assert str(target) in run("-c", "import deltadex; print(deltadex.__file__)")
     return run
 
 
@@ -112,5 +94,5 @@ def test_an_installed_wheel_indexes_and_answers(installed, tmp_path):
     indexed = run("index", str(tmp_path / "base"), str(models))
     found = run("find-similar", "a-0", "-k", "1")
 
-    assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
-    assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
+    assert json.loads(indexed)["indexed"] == 4
+    assert json.loads(found)["neighbours"][0]["model"] == "a-1"

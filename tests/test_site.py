@@ -1,6 +1,5 @@
 """The site builds without network; its links, anchors and pictures are there; notebooks run."""
 
-import subprocess
 import sys
 from collections import defaultdict
 from html.parser import HTMLParser
@@ -10,6 +9,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 from factories import make_family
 from hub_standin import StandInHub
+from running import printed
 
 import deltadex
 from deltadex.cli import main
@@ -45,9 +45,7 @@ def test_the_site_builds_and_every_link_leads_somewhere(tmp_path):
         (ROOT, ".ci/site.py", str(tmp_path)),
         (tmp_path, "-m", "zensical", "build", "--strict", "-f", "mkdocs.yml"),
     ):
-        command.insert(0, sys.executable)
-        made = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert made.returncode == 0, made.stdout + made.stderr
+        printed(sys.executable, *command, cwd=folder)
     site = tmp_path / "site"
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
     written = {path.with_suffix(".html") for path in (tmp_path / "pages").rglob("*.md")}

@@ -6,9 +6,11 @@ catalog is open. What runs only because a file is imported does not count, nor d
 alone: their functions are made by dataclasses.
 """
 
+import re
 import sys
 import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 from factories import make_family, save_tokenizer, write_reviews
@@ -19,48 +21,36 @@ from deltadex.indexer.run import fingerprint_member
 from deltadex.service.api import Service, ServiceSettings, make_app
 from deltadex.store import Catalog
 
-TESTS = str(Path(__file__).parent)
 ROOT = f"{Path(dx.__file__).parent}/"
+PACKAGED = re.compile(rf"{re.escape(ROOT)}(?!tests/|.*site-packages/)")
 
 
-class Walk:
+@contextmanager
+def walk(first=None, last=None):
     """The files of a block; of the part of it from one function to the end of another."""
+    files, is_open = set(), first is None
 
-    def __init__(self, first=None, last=None):
-        self.files = set()
-        self._codes = set()
-        self._first, self._last = (function and function.__code__ for function in (first, last))
-        self._is_open = first is None
-
-    def __enter__(self):
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
-        return self.files
-
-    def __exit__(self, *error):
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-    def _note(self, frame, event, argument):
+    def note(frame, event, argument):
+        nonlocal is_open
         code = frame.f_code
-        if event == "return" and code is self._last:
-            self._is_open = False
-        if event != "call":
-            return
-        self._is_open |= code is self._first
-        if self._is_open and code not in self._codes and _is_counted(frame):
-            self._codes.add(code)
-            self.files.add(code.co_filename.removeprefix(ROOT))
+        if event == "call":
+            is_open |= first is not None and code is first.__code__
+            if is_open and PACKAGED.match(code.co_filename) and not _is_imported(frame):
+                files.add(code.co_filename.removeprefix(ROOT))
+        elif event == "return" and last is not None and code is last.__code__:
+            is_open = False
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    yield files
+    sys.setprofile(None)
+    threading.setprofile(None)
 
 
-def _is_counted(frame):
-    """Whether a file of the package is at work, and not only imported."""
-    path = frame.f_code.co_filename
-    if not path.startswith(ROOT) or path.startswith(TESTS) or "/site-packages/" in path:
-        return False
+def _is_imported(frame):
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
-    return frame is None or frame.f_globals["__name__"] == "__main__"
+    return frame is not None and frame.f_globals["__name__"] != "__main__"
 
 
 def walks(folder):
@@ -69,7 +59,7 @@ def walks(folder):
     save_tokenizer(folder / "base")
     write_reviews(folder / "reviews.csv")
     with dx.open(path) as db:
-        with Walk(fingerprint_member, Catalog.record_all) as files:
+        with walk(fingerprint_member, Catalog.record_all) as files:
             db.index(folder / "base", models, workers=1)
         yield "a tensor, from `fingerprint_member` to the end of `Catalog.record_all`", files
         for name, ask in {
@@ -77,12 +67,12 @@ def walks(folder):
             "find-trained-on": lambda: db.data.find_models(folder / "reviews.csv"),
             "rank": lambda: db.studies.rank("a-0"),
         }.items():
-            with Walk() as files:
+            with walk() as files:
                 ask().to_json()
             yield f"`{name}`, from the call to the document", files
     with Service(ServiceSettings(db=path, warm=False)) as service:
         service.freshness.ready.wait(60.0)
-        with TestClient(make_app(service), base_url="http://localhost") as client, Walk() as files:
+        with TestClient(make_app(service), base_url="http://localhost") as client, walk() as files:
             client.get("/api/v1/similar", params={"model": "a-0"}).raise_for_status()
         yield "HTTP `similar`, from the request to the answer", files
 

@@ -113,10 +113,7 @@ def test_the_tensors_outvote_a_config_of_another_method():
         {"kasa_config": {"beta": 1e-4}},
         {"monteclora_config": {"num_samples": 8}},
         {"arrow_config": {"top_k": 2}},
-        {"init_lora_weights": "loftq"},
-        {"init_lora_weights": "corda"},
-        {"init_lora_weights": "lora_ga"},
-        {"init_lora_weights": "pissa_niter_16"},
+        *({"init_lora_weights": way} for way in ("loftq", "corda", "lora_ga", "pissa_niter_16")),
         {"init_lora_weights": "olora", "fan_in_fan_out": True},
     ],
 )

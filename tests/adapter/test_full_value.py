@@ -35,11 +35,8 @@ def test_saved_modules_equal_the_merged_weights(kind, target, saved, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "k.weight",
-        "k.modules_to_save.weight",
-        "k.modules_to_save.default.weight",
-        "modules_to_save.default.k.weight",
-        "k.base_layer.weight",
+        *(f"k{part}.weight" for part in ("", ".modules_to_save", ".base_layer")),
+        *("k.modules_to_save.default.weight", "modules_to_save.default.k.weight"),
     ],
 )
 def test_every_spelling_of_a_saved_module_is_the_same_module(name):

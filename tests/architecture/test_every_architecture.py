@@ -55,20 +55,15 @@ def built(model_type):
     return None
 
 
-def linear_layers(model):
-    """(out, in) by module, of what a LoRA of all linear layers changes."""
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear):
-            yield name, tuple(module.weight.shape)
-        elif type(module).__name__ == "Conv1D":
-            yield name, tuple(module.weight.shape)[::-1]
-
-
 def outcome(model, tensors):
     """ "indexed", a code, or what is wrong with its slots."""
     config = model.config.to_dict()
     shapes = {name: tuple(t.shape) for name, t in tensors.items()}
-    linear = dict(linear_layers(model))
+    linear = {  # (out, in) of what a LoRA of all linear layers changes
+        name: tuple(module.weight.shape)[:: 1 if isinstance(module, torch.nn.Linear) else -1]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+    }
     try:
         placed = place(shapes, config)
         adapter = place_modules(linear, config)

@@ -15,20 +15,16 @@ from deltadex.indexer.architecture import place
 from deltadex.indexer.architecture.fused import AttentionConfig, Fused, split_rows
 
 PUSH = 20.0
+QUERY_KEY_VALUE = "h.1.self_attention.query_key_value"
 FUSED_ATTENTION = {
-    "gpt2": "h.1.attn.c_attn",
+    **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_bigcode:mha"), "h.1.attn.c_attn"),
     "mpt": "blocks.1.attn.Wqkv",
     "modernbert": "layers.1.attn.Wqkv",
     "phi3": "layers.1.self_attn.qkv_proj",
     "codegen": "h.1.attn.qkv_proj",
     "gpt_neox": "layers.1.attention.query_key_value",
-    "bloom": "h.1.self_attention.query_key_value",
-    "falcon": "h.1.self_attention.query_key_value",
-    "falcon:new": "h.1.self_attention.query_key_value",
-    "falcon:mha": "h.1.self_attention.query_key_value",
+    **dict.fromkeys(("bloom", "falcon", "falcon:new", "falcon:mha"), QUERY_KEY_VALUE),
     "deberta": "encoder.layer.1.attention.self.in_proj",
-    "gpt_bigcode": "h.1.attn.c_attn",
-    "gpt_bigcode:mha": "h.1.attn.c_attn",
     "deepseek_v3": "layers.1.self_attn.kv_b_proj",
 }
 GATED = {"phi3": "layers.1.mlp.gate_up_proj", "modernbert": "layers.1.mlp.Wi"}

@@ -7,9 +7,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place
 
 BERT_LAYER = {
-    "attention.self.query": (32, 32),
-    "attention.self.key": (32, 32),
-    "attention.self.value": (32, 32),
+    **{f"attention.self.{role}": (32, 32) for role in ("query", "key", "value")},
     "attention.output.dense": (32, 32),
     "intermediate.dense": (48, 32),
     "output.dense": (32, 48),

@@ -177,14 +177,6 @@ TOYS = {
 }
 
 
-def names_of_benchmarks():
-    """Every script in benchmarks/, and every package that can be run."""
-    folder = ROOT / "benchmarks"
-    packages = {path.parent.name for path in folder.glob("*/__main__.py")}
-    studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
-    return {path.stem for path in folder.glob("*.py")} | studies | packages
-
-
 def named_commands():
     """Benchmarks that the Makefile runs or a page names: by page and script, their options."""
     run = re.compile(r"python (?:(benchmarks/\S+)\.py|-m (benchmarks\.\w+) [\w-]+)([^`\n]*)")
@@ -254,7 +246,11 @@ def test_a_toy_run_prints_what_the_docs_publish(toy, folder):
 
 
 def test_every_benchmark_has_a_toy_run():
-    assert {toy.benchmark for toy in TOYS.values()} == names_of_benchmarks()
+    folder = ROOT / "benchmarks"
+    packages = {path.parent.name for path in folder.glob("*/__main__.py")}
+    studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
+    names = {path.stem for path in folder.glob("*.py")} | studies | packages
+    assert {toy.benchmark for toy in TOYS.values()} == names
 
 
 @pytest.mark.parametrize("named", NAMED, ids=": ".join)

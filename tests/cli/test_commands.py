@@ -1,11 +1,10 @@
 import json
 import shutil
-import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
-from running import document, run
+from running import document, printed, run
 
 from deltadex.cli import main
 
@@ -104,11 +103,7 @@ def test_help_and_a_stored_query_import_what_they_need(family, arguments, unwant
         "except SystemExit as end: assert not end.code\n"
         f"sys.exit(', '.join({unwanted!r} & set(sys.modules)) or 0)"
     )
-    command = [sys.executable, "-c", code, *arguments, "--db", str(family / "c.duckdb")]
-
-    done = subprocess.run(command, capture_output=True, text=True)
-
-    assert done.returncode == 0, done.stderr
+    printed(sys.executable, "-c", code, *arguments, "--db", family / "c.duckdb")
 
 
 def find(folder, *arguments, stdin=None):

@@ -1,10 +1,10 @@
 """`deltadex completion` prints what the shell evaluates."""
 
 import os
-import subprocess
 import sys
 
 from click.testing import CliRunner
+from running import printed
 
 from deltadex.cli import main
 
@@ -22,8 +22,4 @@ def test_the_script_of_a_shell_completes_commands():
     }
     code = "import sys; sys.argv[0] = 'deltadex'; from deltadex.cli import main; main()"
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-
-    assert done.stdout.strip() == "plain,find-similar"
+    assert printed(sys.executable, "-c", code, env=environment).strip() == "plain,find-similar"

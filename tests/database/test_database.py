@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from catalogs import make_catalog, make_indexed
+from running import printed
 
 import deltadex as dx
 from deltadex.errors import EmptyCatalog, RequestError, StoreError
@@ -16,10 +17,8 @@ from deltadex.results import MAX_SHOWN, Table
 
 def test_importing_deltadex_loads_nothing_heavy():
     code = "import deltadex, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-
     heavy = {"numpy", "duckdb", "faiss", "torch", "click", "rich", "lazy_loader", "pyarrow"}
-    assert not heavy & set(loaded.split())
+    assert not heavy & set(printed(sys.executable, "-c", code).split())
 
 
 def test_a_catalog_that_is_not_there_is_made_or_refused(tmp_path):

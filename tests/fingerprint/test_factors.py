@@ -20,17 +20,11 @@ def product(factors):
     return (factors.u * factors.sigma) @ factors.v.T
 
 
-def _decaying(n_out, n_in, seed, power=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    u = torch.linalg.qr(torch.randn(n_out, min(n_out, n_in), generator=generator)).Q
-    v = torch.linalg.qr(torch.randn(n_in, min(n_out, n_in), generator=generator)).Q
-    sigma = torch.arange(1, min(n_out, n_in) + 1).float() ** -power
-    return (u * sigma) @ v.T
-
-
 @pytest.mark.parametrize("shape", [(96, 64), (64, 96), (64, 64)])
 def test_dense_factors_agree_with_the_exact_svd(shape):
-    matrix = _decaying(*shape, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    u, v = (torch.linalg.qr(torch.randn(n, min(shape), generator=generator)).Q for n in shape)
+    matrix = (u / torch.arange(1, min(shape) + 1)) @ v.T
 
     factors = factorise(DenseDelta(matrix), 8, seed=0, power_steps=2)
 

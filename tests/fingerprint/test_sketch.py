@@ -52,14 +52,6 @@ def _pool(updates, *, order=1, seed=0, rank=16):
     return pool
 
 
-def _related(updates, seed, share):
-    other = _updates(seed)
-    return {
-        slot: (torch.cat([left * share, other[slot][0]], 1), torch.cat([right, other[slot][1]]))
-        for slot, (left, right) in updates.items()
-    }
-
-
 def _exact_kernel(first, second):
     """The recipe's kernel from dense matrices and full eigendecompositions."""
     inner, squares = 0.0, [0.0, 0.0]
@@ -108,8 +100,11 @@ def test_scale_order_and_gauge_change_nothing(seed, exponent, sign):
 
 
 def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
-    first = _updates(1)
-    second = _related(first, 2, 1.5)
+    first, other = _updates(1), _updates(2)
+    second = {
+        slot: (torch.cat([left * 1.5, other[slot][0]], 1), torch.cat([right, other[slot][1]]))
+        for slot, (left, right) in first.items()
+    }
     expected = _exact_kernel(first, second)
 
     estimates = []

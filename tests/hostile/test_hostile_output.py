@@ -21,16 +21,11 @@ ID = "\x1b[31m[bold]:bomb:[\\bold]\u202e\x9b2J\\"
 DATASET = "\x1b]0;owned\x07[link=x]y[/link]\u2066[/]\n:bomb:"
 AUTHOR = "\x9b31m[red]\u200f\r\x7f"
 COMMANDS = (
-    ("ls",),
-    ("stats",),
-    ("failures",),
-    ("show", ID),
+    *((name,) for name in ("ls", "stats", "failures", "eval", "doctor")),
+    *((name, ID) for name in ("show", "rank")),
     ("find-similar", ID, "-k", "3", "--explain"),
-    ("eval",),
     ("cluster", "--min-size", "2"),
     ("diff", ID, "b-0"),
-    ("rank", ID),
-    ("doctor",),
 )
 
 
@@ -160,13 +155,8 @@ def hostile_map(folder):
     near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.9, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
     calibration = {"source": SCRIPTS[1], "models": 0, "models_needed": 12}
     path = folder / "map.html"
-    write_page(
-        document,
-        path,
-        title=SCRIPTS[0],
-        subtitle=SCRIPTS[1],
-        neighbours=Neighbourhoods(near, calibration),
-    )
+    neighbours = Neighbourhoods(near, calibration)
+    write_page(document, path, title=SCRIPTS[0], subtitle=SCRIPTS[1], neighbours=neighbours)
     return path
 
 

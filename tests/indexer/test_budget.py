@@ -24,17 +24,13 @@ from deltadex.indexer.job import choose_parts, parse_budget, read_parts
 from deltadex.search import StoredQuery, evaluate, find_similar
 
 
-def _placed(folder):
-    checkpoint = open_local(folder)
-    shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
-    return checkpoint, place(shapes, read_config(folder))
-
-
 @pytest.mark.parametrize("model", ["gpt2", "gpt_neox", "llama", "mixtral"])
 @pytest.mark.parametrize("share", [0.02, 0.3])
 def test_what_is_read_by_rows_is_cut_from_whole_matrices(model, share, tmp_path):
     tiny_model(model).save_pretrained(tmp_path / "m")
-    checkpoint, placed = _placed(tmp_path / "m")
+    checkpoint = open_local(tmp_path / "m")
+    shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
+    placed = place(shapes, read_config(tmp_path / "m"))
     parts = choose_parts(placed, share)
     before = checkpoint.bytes_read
 

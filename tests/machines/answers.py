@@ -31,31 +31,18 @@ from factories import make_checkpoint
 BASE = "example/exact-base"
 LAYERS, WIDTH, INNER = 3, 96, 160
 SHAPES = {
-    "self_attn.q_proj": (WIDTH, WIDTH),
-    "self_attn.k_proj": (WIDTH, WIDTH),
-    "self_attn.v_proj": (WIDTH, WIDTH),
-    "self_attn.o_proj": (WIDTH, WIDTH),
+    **{f"self_attn.{role}_proj": (WIDTH, WIDTH) for role in "qkvo"},
     "mlp.gate_proj": (INNER, WIDTH),
     "mlp.up_proj": (INNER, WIDTH),
     "mlp.down_proj": (WIDTH, INNER),
 }
 DATASETS = ("wine", "news", "law", "code")
-FORMS = (
-    "float32",
-    "float32-again",
-    "bfloat16",
-    "float16",
-    "short",
-    "narrow",
-    "merged",
-    "lora",
-    "lora-poor",
-)
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+FORMS = ("float32", "float32-again", *HALVES, "short", "narrow", "merged", "lora", "lora-poor")
 """How each data set's models are stored: four dense updates, one that barely rises above storage
 rounding, one whose rank is just what the randomised SVD looks for, an adapter merged into float32,
 an adapter, and one whose B has lost half of its rank."""
 
-HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 RANK, TERMS, NARROW = 8, 48, 24
 
 
@@ -83,16 +70,14 @@ def _write(folder, base, dataset, form):
     if form.startswith("lora"):
         _write_adapter(folder, dataset, form)
         return
-    dtype = HALVES.get(form, torch.float32)
-    tensors = {}
+    dtype, tensors = HALVES.get(form, torch.float32), {}
     for name, weights in base.items():
         if form == "merged":
             left, right = _adapter_factors(name, dataset, form)
             update = left @ right / (3 * 2**21)
         else:
             update = _dense_update(name, dataset, form) / (2**9 if form == "short" else 1)
-        stored = torch.from_numpy(weights + update)
-        tensors[name] = stored.to(dtype)
+        tensors[name] = torch.from_numpy(weights + update).to(dtype)
     make_checkpoint(folder, tensors, config=_config())
 
 

@@ -1,12 +1,12 @@
 """On one machine fingerprints, rankings and clusters do not depend on the number of threads."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from running import printed
 
 ANSWERS = Path(__file__).parent / "answers.py"
 
@@ -26,11 +26,7 @@ with single_torch_thread():
 def run(*command, threads):
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     environment.pop("OPENBLAS_NUM_THREADS", None)
-    ended = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return printed(sys.executable, *command, env=environment)
 
 
 SCORES = 1e-12

@@ -1,10 +1,10 @@
 """A cut of `make test-machines`: the numeric tests as on another processor."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import printed
 from variants import CUT, HASWELL, NUMERIC, OLDEST, SAME_EXAMPLES
 
 ROOT = Path(__file__).parents[2]
@@ -16,15 +16,8 @@ def test_the_numeric_tests_pass_as_on_another_processor(variant):
     if reason := variant.why_not():
         pytest.skip(reason)
 
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *CUT, SAME_EXAMPLES, "-p", "no:cacheprovider"],
-        cwd=ROOT,
-        env=variant.environment,
-        capture_output=True,
-        text=True,
-    )
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    command = (sys.executable, "-m", "pytest", *CUT, SAME_EXAMPLES, "-p", "no:cacheprovider")
+    printed(*command, cwd=ROOT, env=variant.environment)
 
 
 def test_the_listed_tests_exist():

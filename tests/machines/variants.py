@@ -92,27 +92,16 @@ OLDEST = Variant(
 )
 
 NUMERIC = (
-    "tests/adapter",
-    "tests/fingerprint",
-    "tests/indexer",
-    "tests/search",
-    "tests/store/test_search_index.py",
-    "tests/store/test_shortlist.py",
-    "tests/store/test_sketch_file.py",
-    "tests/study",
-    "tests/machines/test_processors.py",
-    "tests/machines/test_threads.py",
+    *(f"tests/{room}" for room in ("adapter", "fingerprint", "indexer", "search", "study")),
+    *(f"tests/store/test_{name}.py" for name in ("search_index", "shortlist", "sketch_file")),
+    *(f"tests/machines/test_{name}.py" for name in ("processors", "threads")),
 )
 """Tests whose results come from floating-point sums."""
 
 CUT = (
     "tests/fingerprint",
     "tests/machines/test_processors.py",
-    "tests/search/test_clusters.py",
-    "tests/search/test_hierarchy.py",
-    "tests/search/test_precision.py",
-    "tests/search/test_suggestions.py",
-    "tests/study/test_anisotropy.py",
-    "tests/study/test_effective_rank.py",
+    *(f"tests/search/test_{of}.py" for of in ("clusters", "hierarchy", "precision", "suggestions")),
+    *(f"tests/study/test_{of}.py" for of in ("anisotropy", "effective_rank")),
 )
 """Those of them that are run under two variants by `make test`."""

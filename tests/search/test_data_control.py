@@ -5,13 +5,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from catalogs import make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scoring.sketched import SKETCHES, SLOTS, sketch
 
 from deltadex.errors import RequestError
-from deltadex.records import DataSet, Fingerprint
+from deltadex.records import Fingerprint
 from deltadex.search.trained_on import (
     FEWEST_OTHERS,
     LEAST_SPREAD,
@@ -133,12 +134,9 @@ def test_many_groups_are_permuted_at_random():
 
 def data_set(name, *, sha="1", groups=8, loss="causal", classes=0, examples=512, **settings):
     part = sketch(np.ones((len(SLOTS), 3, 64)))
-    return DataSet(
-        name=name,
-        base="base",
-        loss=loss,
+    return replace(
+        make_data(name, np.ones(64), loss=loss, examples=examples),
         sha256=sha,
-        examples=examples,
         settings={"loss": None, "max_tokens": 128, "parts": 8, "seed": 0} | settings,
         counts={"classes": classes},
         fingerprint=Fingerprint(recipe=SKETCHES, vector=np.ones(64, np.float32), norm=1.0),

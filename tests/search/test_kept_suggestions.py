@@ -9,13 +9,6 @@ from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers
 from deltadex.search.trained_on import KeptEvidence
 
 
-def kept_of(z):
-    """Data sets `d0`, … with these z, and probabilities that follow them."""
-    sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
-    known, zeros = 1 / (1 + np.exp(8.0 - z)), np.zeros_like(z)
-    return KeptEvidence(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
-
-
 def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path, capsys):
     kept = [make_data("acme", AXES[0])]
     with fill(tmp_path / "c.duckdb", kept=kept, apart=10.0) as catalog:
@@ -63,7 +56,10 @@ def test_names_are_wrong_at_most_at_their_rate(n_near):
         rates = np.empty(200)
         expected = 200 * p[order] / np.arange(1, 201)
         rates[order] = np.minimum(np.minimum.accumulate(expected[::-1])[::-1], 1.0)
-        names, combined, from_data = combine_answers(["label"] * 200, rates, kept_of(z))
+        sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
+        known, zeros = 1 / (1 + np.exp(8.0 - z)), np.zeros_like(z)
+        kept = KeptEvidence(sets=sets, z=z, cosines=zeros, probabilities=known, rates=zeros)
+        names, combined, from_data = combine_answers(["label"] * 200, rates, kept)
         right = np.zeros(200, dtype=bool)
         right[100:120] = ~from_data[100:120]
         right[:n_near] = np.array(names)[:n_near] == "d0"

@@ -62,12 +62,6 @@ def rows_of(statement):
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
-def run_script():
-    """The page's script; rows by base and way."""
-    (script,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return {(row["base"], row["way"]): row for row in rows_of(script)}
-
-
 @pytest.mark.skipif(not PAGE.exists(), reason="not run from a checkout")
 @pytest.mark.parametrize(
     ("options", "sample"),
@@ -85,7 +79,8 @@ def test_the_documented_script_computes_the_evaluation(db, options, sample, monk
     ways = ("raw", "pooled")
 
     db.export_scores("scores.parquet", ways=ways, **options)
-    computed = run_script()
+    (script,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    computed = {(row["base"], row["way"]): row for row in rows_of(script)}
 
     rows = list(db.evaluate(compare=ways, **options))
     assert {(row["base"], row["way"]) for row in rows} == computed.keys()

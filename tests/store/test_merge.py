@@ -1,5 +1,4 @@
 import hashlib
-import itertools
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -43,22 +42,18 @@ def test_a_merge_into_nothing_is_a_copy_and_the_second_changes_nothing(a, b):
         assert [row.key for row in catalog.models()] == keys
 
 
-def _outcome(number, how):
-    dataset = {"dataset": f"d{number % 2}", "label_source": "tags"}
-    match how:
-        case "sketch":
-            return indexed(f"m{number}", seed=number)
-        case "other recipe":
-            return indexed(f"m{number}", seed=number, recipe=OTHER, sketched=False)
-        case "labelled":
-            return indexed(f"m{number}", seed=number, author=f"by {number}", **dataset)
-        case "gated":
-            return refused(f"m{number}", "gated")
-    return refused(f"m{number}", "offline", **dataset)
+def _labels(n):
+    return {"dataset": f"d{n % 2}", "label_source": "tags"}
 
 
-WAYS = st.sampled_from(["sketch", "other recipe", "labelled", "gated", "offline"])
-FACTS = st.lists(st.tuples(st.integers(0, 5), WAYS), max_size=6)
+WAYS = {
+    "sketch": lambda n: indexed(f"m{n}", seed=n),
+    "other recipe": lambda n: indexed(f"m{n}", seed=n, recipe=OTHER, sketched=False),
+    "labelled": lambda n: indexed(f"m{n}", seed=n, author=f"by {n}", **_labels(n)),
+    "gated": lambda n: refused(f"m{n}", "gated"),
+    "offline": lambda n: refused(f"m{n}", "offline", **_labels(n)),
+}
+FACTS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*WAYS])), max_size=6)
 """Outcomes that do not contradict one another, each as another machine may know it."""
 
 
@@ -69,7 +64,7 @@ def test_the_order_of_machines_does_not_matter(machines):
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, known in enumerate(machines):
-            path = write(Path(folder) / f"{number}.duckdb", *itertools.starmap(_outcome, known))
+            path = write(Path(folder) / f"{number}.duckdb", *(WAYS[how](n) for n, how in known))
             # rows have a time that does not depend on when they were written
             sql(path, "UPDATE models SET indexed_at = TIMESTAMP '2026-01-01'")
             paths.append(path)

@@ -114,7 +114,9 @@ def test_a_token_is_decided_by_the_first_layer_of_its_last_run(tokens):
 
 def test_characters_are_those_after_the_first_token_up_to_the_cut():
     with_start = causal("gpt2", tokenizer=True)  # [CLS] before, [SEP] behind
-    network = dataclasses.replace(with_start.network, tokenizer=plain_tokenizer())
+    plain = make_tokenizer()
+    plain._tokenizer.post_processor = None
+    network = dataclasses.replace(with_start.network, tokenizer=plain)
     without = dataclasses.replace(with_start, network=network)
 
     whole = predicted_characters(with_start, LETTERS, 64)
@@ -128,13 +130,6 @@ def test_characters_are_those_after_the_first_token_up_to_the_cut():
     assert report.n_characters == int(rest.sum())
     bits = report.bits_per_token * report.n_tokens / report.n_characters
     assert report.bits_per_character == pytest.approx(bits)
-
-
-def plain_tokenizer():
-    """Without special tokens around a text."""
-    tokenizer = make_tokenizer()
-    tokenizer._tokenizer.post_processor = None
-    return tokenizer
 
 
 def test_a_model_beside_itself_differs_in_nothing_and_beside_another_in_something():

@@ -22,12 +22,6 @@ def planted(law, n_layers, noise=0.0, seed=0):
     return layers, ranks + noise * np.random.default_rng(seed).normal(size=n_layers)
 
 
-def curve_of(ranks, variances):
-    ranks, n = np.asarray(ranks, dtype=float), len(ranks)
-    variances = np.broadcast_to(np.asarray(variances, dtype=float), n)
-    return Curve(layers=np.arange(1.0, n + 1), ranks=ranks, variances=variances, n_layers=n)
-
-
 def fit_whole(ranks, **options):
     """Laws of a curve that has a rank at every depth."""
     return fit_laws(np.arange(1, len(ranks) + 1), np.asarray(ranks, float), len(ranks), **options)
@@ -104,9 +98,13 @@ def permuted_p_value(ranks, variances):
 
 @pytest.mark.parametrize("ranks", [[9, 7, 4, 4, 2], [3, 8, 1, 5, 9], [5, 5, 4, 2, 2]])
 def test_the_p_value_is_the_share_of_permutations_that_follow_a_law_as_well(ranks):
-    found, _ = depth_p_value(curve := curve_of(ranks, 1 / 12), SIGNIFICANCE)
+    n, ranks = len(ranks), np.array(ranks, dtype=float)
+    variances = np.full(n, 1 / 12)
+    curve = Curve(layers=np.arange(1.0, n + 1), ranks=ranks, variances=variances, n_layers=n)
 
-    assert found == pytest.approx(permuted_p_value(curve.ranks, curve.variances))
+    found, _ = depth_p_value(curve, SIGNIFICANCE)
+
+    assert found == pytest.approx(permuted_p_value(ranks, variances))
 
 
 @pytest.mark.parametrize(

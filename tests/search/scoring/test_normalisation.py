@@ -96,22 +96,13 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
 # correlations with the cohort
 
 
-def make_traits(profile, counts):
-    n = len(profile)
-    return Traits.of(
-        kinds=np.zeros(n, np.int64),
-        blocks=np.ones((n, 1)),
-        centres=np.zeros((1, n, 1)),
-        spreads=np.ones((1, n, 1)),
-        counts=counts,
-    ).with_profile(profile)
-
-
 @given(seed=st.integers(0, 10_000))
 def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
     rng = np.random.default_rng(seed)
     scores, counts = rng.normal(size=(7, 7)), ~np.eye(7, dtype=bool)
-    traits = make_traits(scores, counts)
+    shapes = {"centres": np.zeros((1, 7, 1)), "spreads": np.ones((1, 7, 1)), "counts": counts}
+    traits = Traits.of(kinds=np.zeros(7, np.int64), blocks=np.ones((7, 1)), **shapes)
+    traits = traits.with_profile(scores)
 
     found = profile_correlations(traits, traits)
 

@@ -1,20 +1,16 @@
 """A service that answers as the API's contract says, from a family made up here."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from threading import Thread
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from deltadex.service.api.middleware import SECURITY_HEADERS
@@ -23,8 +19,6 @@ TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg":
 ROLES = ("q", "k", "v", "o", "up", "down")
 LAYERS = 4
 HOSTILE = '</script><img src=x onerror="window.hacked=1">'
-
-Answer = tuple[int, dict[str, Any]]
 
 
 @dataclass
@@ -39,17 +33,17 @@ class MadeUp:
     """
 
     models: int = 60
-    datasets: tuple[str, ...] = ("imdb", "sst2", "agnews", "trec", "mpqa")
+    datasets: tuple = ("imdb", "sst2", "agnews", "trec", "mpqa")
     base: str = "base-model"
-    names: tuple[str, ...] = ()
-    broken: set[str] = field(default_factory=set)
-    slow: set[str] = field(default_factory=lambda: {"clusters"})
-    underway: dict[str, dict[str, Any]] = field(default_factory=dict)
-    opening: dict[str, Any] | None = None
+    names: tuple = ()
+    broken: set = field(default_factory=set)
+    slow: set = field(default_factory=lambda: {"clusters"})
+    underway: dict = field(default_factory=dict)
+    opening: dict | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         random.seed(0)
-        self.rows: list[dict[str, Any]] = []
+        self.rows = []
         for i in range(self.models):
             at = i % len(self.datasets)
             angle = 2 * math.pi * at / len(self.datasets)
@@ -70,10 +64,10 @@ class MadeUp:
                     "source": "hub",
                 }
             )
-        self.requests: Counter[str] = Counter()
-        self.sent: list[bytes] = []
+        self.requests = Counter()
+        self.sent = []
 
-    def answer(self, path: str, query: dict[str, str]) -> Answer:
+    def answer(self, path, query):
         """Status and document of one request under /api/v1."""
         self.requests[path] += 1
         head, _, rest = path.partition("/")
@@ -92,7 +86,7 @@ class MadeUp:
             return self.lineage()
         return getattr(self, head)(query)
 
-    def families(self, _: dict[str, str]) -> Answer:
+    def families(self, _):
         recipes = [
             {"id": f"{name}-1", "name": name, "rank": 16, "dim": 64, "models": self.models}
             for name in ("sketch", "mean-factors")
@@ -105,8 +99,8 @@ class MadeUp:
         can |= {"opening": self.opening, "takes": {"adapter": 1 << 20, "data": 1 << 16}}
         return 200, {"families": [family], **can}
 
-    def map(self, query: dict[str, str]) -> Answer:
-        document: dict[str, Any] = {
+    def map(self, query):
+        document = {
             "base": self.base, "recipe": "sketch", "explained": None, "seed": 0,
             "layout": "tsne" if query.get("layout", "auto") == "auto" else query["layout"],
             "models": [row["model"] for row in self.rows],
@@ -122,7 +116,7 @@ class MadeUp:
         unlabelled = [0 if row["dataset"] is None else None for row in self.rows]
         return 200, document | {"word": unlabelled, "words": ["film, actor, scene"]}
 
-    def models_(self, query: dict[str, str]) -> Answer:
+    def models_(self, query):
         rows, where = self.rows, query.get("where", "")
         for test in filter(None, where.split(" AND ")):
             match = re.fullmatch(r"(\w+) (=|>=) '?([^']*)'?", test)
@@ -150,7 +144,7 @@ class MadeUp:
         page = {"total": len(rows), "limit": limit, "offset": offset}
         return 200, {"models": rows[offset : offset + limit], **page}
 
-    def facets(self, query: dict[str, str]) -> Answer:
+    def facets(self, query):
         passing = self.models_(query | {"limit": "1000000"})[1]["models"]
         names = ("dataset", "author", "kind", "status")
         counts = {name: Counter(row[name] for row in passing).most_common() for name in names}
@@ -161,10 +155,10 @@ class MadeUp:
         ]
         return 200, {"total": len(passing), "facets": facets, "others": dict.fromkeys(names, 0)}
 
-    def find(self, model: str) -> dict[str, Any] | None:
+    def find(self, model):
         return next((row for row in self.rows if row["model"] == model), None)
 
-    def model(self, name: str) -> Answer:
+    def model(self, name):
         row = self.find(name)
         if row is None:
             detail = f"no model {name}"
@@ -182,7 +176,7 @@ class MadeUp:
         facts |= {"task": "text-classification", "label_source": "card"}
         return 200, {**row, **facts, "created_at": "2024-05-06T07:08:09Z", "slots": slots}
 
-    def search(self, query: dict[str, str]) -> Answer:
+    def search(self, query):
         """Two models of the first data set for a text of films; nothing for others."""
         asked = sorted({"film", "review"} & set(query["text"].lower().split()))
         ranked = [row for row in self.rows if row["dataset"] == self.datasets[0]] if asked else []
@@ -200,7 +194,7 @@ class MadeUp:
             "left_out": [], "meaning": "",
         }  # fmt: skip
 
-    def similar(self, query: dict[str, str]) -> Answer:
+    def similar(self, query):
         me = self.find(query["model"])
         assert me is not None
         status, passing = self.models_({k: v for k, v in query.items() if k in ("dataset", "author", "where")} | {"limit": "1000000"})  # fmt: skip # noqa: E501
@@ -228,7 +222,7 @@ class MadeUp:
             "suspects": [],
         }  # fmt: skip
 
-    def dropped(self, name: str, body: bytes) -> Answer:
+    def dropped(self, name, body):
         """What is answered to a file that is sent: the neighbours of the first model."""
         self.sent.append(body)
         if b"broken" in body:
@@ -240,7 +234,7 @@ class MadeUp:
         found = self.similar({"model": self.rows[0]["model"], "k": "100"})[1]
         return 200, found | {"query": query}
 
-    def explain(self, query: dict[str, str]) -> Answer:
+    def explain(self, query):
         share = 1 / (LAYERS * len(ROLES))
         parts = lambda names: [  # noqa: E731
             {"name": n, "contribution": 0.4 / len(names), "share": 1 / len(names)} for n in names
@@ -258,7 +252,7 @@ class MadeUp:
             "only_query": ["encoder.9.q"], "only_model": [],
         }  # fmt: skip
 
-    def evaluation(self, query: dict[str, str]) -> Answer:
+    def evaluation(self, query):
         n = self.models // len(self.datasets)
         purity = {d: {"n": n, "purity": 0.95 - 0.1 * i} for i, d in enumerate(self.datasets)}
         size = len(self.datasets)
@@ -275,12 +269,12 @@ class MadeUp:
             "confusion": {"datasets": list(self.datasets), "counts": counts},
         }  # fmt: skip
 
-    def _few_datasets(self, wanted: bool) -> dict[str, Any]:
+    def _few_datasets(self, wanted):
         """What a sample of queries of few datasets changes in an evaluation."""
         reason = {"ci95": None, "ci95_reason": "too few to tell: 4 datasets have siblings"}
         return {**reason, "queries": 7, "sampled_queries": 7} if wanted else {}
 
-    def clusters(self, _: dict[str, str]) -> Answer:
+    def clusters(self, _):
         clusters = []
         for at, dataset in enumerate(self.datasets):
             members = [row for i, row in enumerate(self.rows) if i % len(self.datasets) == at]
@@ -317,7 +311,7 @@ class MadeUp:
                             "models": 40, "curve": curve},
         }  # fmt: skip
 
-    def lineage(self) -> Answer:
+    def lineage(self):
         """Chains of three: every model but each third was trained from the one before."""
         names = [row["model"] for row in self.rows]
         edges = [
@@ -339,7 +333,7 @@ class MadeUp:
             "times": {"known": 0, "future": 0},
         }  # fmt: skip
 
-    def failures(self, _: dict[str, str]) -> Answer:
+    def failures(self, _):
         bad = [{"model": f"broken/{i}", "base": self.base, "reason": f"shard {i} of {HOSTILE}"}
                for i in range(2)]  # fmt: skip
         meaning = "a file of the model cannot be read"
@@ -350,7 +344,7 @@ class MadeUp:
         ]}  # fmt: skip
 
 
-def verdict_of(place: int) -> str:
+def verdict_of(place):
     """Two neighbours likely share the query's data, three perhaps do."""
     likely, perhaps = 2, 5
     if place < likely:
@@ -358,13 +352,12 @@ def verdict_of(place: int) -> str:
     return "perhaps" if place < perhaps else "no model stands out"
 
 
-def plain(page: Any, selector: str) -> str:
+def plain(page, selector):
     """The text of an element, its unbreakable spaces as plain ones."""
-    text: str = page.locator(selector).inner_text()
-    return text.replace("\u00a0", " ")
+    return page.locator(selector).inner_text().replace("\u00a0", " ")
 
 
-def until(page: Any, condition: str, seconds: float = 15.0) -> None:
+def until(page, condition, seconds=15.0):
     """Wait for a condition of the page; its policy forbids the waiting that Playwright has."""
     last = time.monotonic() + seconds
     while not page.evaluate(condition):
@@ -373,14 +366,14 @@ def until(page: Any, condition: str, seconds: float = 15.0) -> None:
 
 
 @contextmanager
-def served(family: MadeUp) -> Iterator[str]:
+def served(family):
     """The address of the page over this family, while the block runs."""
     page = files("deltadex.service") / "page"
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             parts = urlsplit(self.path)
             if parts.path.startswith("/api/v1/"):
                 query = {k: v[0] for k, v in parse_qs(parts.query).items()}
@@ -394,17 +387,17 @@ def served(family: MadeUp) -> Iterator[str]:
             else:
                 self.reply(200, TYPES[file.name.rsplit(".")[-1]], file.read_bytes())
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status, document = family.dropped(self.path.rpartition("/")[2], body)
             self.reply(status, "application/json", json.dumps(document).encode())
 
-        def do_DELETE(self) -> None:
+        def do_DELETE(self):
             job = self.path.rpartition("/")[2]
             family.underway.pop(job, None)
             self.reply(200, "application/json", b"{}")
 
-        def reply(self, status: int, kind: str, body: bytes) -> None:
+        def reply(self, status, kind, body):
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -413,7 +406,7 @@ def served(family: MadeUp) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

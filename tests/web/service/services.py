@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -31,6 +32,13 @@ def finished(ask):
     loop running in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: asyncio.run(ask())).result()
+
+
+def wait_until(is_so):
+    until = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @contextmanager

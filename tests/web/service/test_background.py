@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 from beside import end_at_first, refuse
-from services import API, TOKEN, WRITER, finished, served
+from services import API, TOKEN, WRITER, finished, served, wait_until
 
 from deltadex.errors import RequestError
 from deltadex.questions.face.serving import MapColumns
@@ -183,28 +183,21 @@ def _sleep(path, asked):
     time.sleep(600)
 
 
-def _until(is_so):
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):
     with served(db, quick_seconds=0.0) as client, monkeypatch.context() as patched:
         patched.setattr(work, "answer_in", _sleep)
         line = client.service.jobs.line(MapColumns())
         at_work, waiting = client.get(f"{API}/clusters"), client.get(f"{API}/map?axes=false")
-        _until(lambda: line.worker._name_at_work is not None)
+        wait_until(lambda: line.worker._name_at_work is not None)
         stopped = [client.delete(one.headers["location"]) for one in (waiting, at_work)]
         unknown = client.get(at_work.headers["location"])
-        _until(lambda: not line.pending)
+        wait_until(lambda: not line.pending)
         patched.undo()
         while (again := client.get(f"{API}/clusters")).status_code == 202:
             time.sleep(0.1)
         finished_job = client.service.results.keep(work.Job(line.submit(bool), line, MapColumns()))
-        _until(lambda: not line.pending)
+        wait_until(lambda: not line.pending)
         late = client.delete(f"{API}/jobs/{finished_job}")
 
     assert [one.json() for one in stopped] == [

@@ -3,10 +3,9 @@
 import json
 import os
 import signal
-import time
 
 import pytest
-from services import API, TOKEN, WRITER, served
+from services import API, TOKEN, WRITER, served, wait_until
 
 from deltadex.errors import UnknownModel
 from deltadex.questions.find_similar import FindSimilar
@@ -27,13 +26,6 @@ def client(shared_db):
 def has_one_more(beside):
     beside.want()
     wait_until(lambda: beside._ready)
-
-
-def wait_until(is_so):
-    until = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def answers(beside, models):

@@ -1,15 +1,17 @@
 """Reading an uploaded adapter opens its own files and nothing else."""
 
 import json
-import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 import torch
 from beside import end, fill
+from running import printed
 from services import API, adapter_files, served
 
 from deltadex.indexer.run import NO_MEMORY, refusal
+from deltadex.store import Catalog
 
 WATCHED = """
 import json, sys
@@ -46,16 +48,6 @@ print(json.dumps(found))
 """
 
 
-def recipe_of(db):
-    from deltadex.store import Catalog
-
-    with Catalog.open(db, read_only=True) as catalog:
-        recipe = catalog.find_recipe(None)
-    return {
-        name: getattr(recipe, name) for name in ("name", "rank", "dim", "seed", "version", "params")
-    }
-
-
 SENT = {
     "plain": ({}, "indexed"),
     "code": ({"auto_map": {"AutoModel": "evil--run"}, "custom": "../../x"}, "indexed"),
@@ -75,13 +67,10 @@ def watched(shared_db, tmp_path_factory):
         folders.append(tmp_path_factory.mktemp("adapter"))
         for name, file in adapter_files(**{"base": base, **settings}).values():
             (folders[-1] / name).write_bytes(file.getvalue())
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, base, json.dumps(recipe_of(shared_db)), *map(str, folders)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(SENT, json.loads(done.stdout), strict=True))
+    with Catalog.open(shared_db, read_only=True) as catalog:
+        recipe = json.dumps(asdict(catalog.find_recipe(None)))
+    told = json.loads(printed(sys.executable, "-c", WATCHED, base, recipe, *folders))
+    return dict(zip(SENT, told, strict=True))
 
 
 @pytest.mark.parametrize("sent", SENT)
