@@ -71,7 +71,7 @@ class MadeUp:
         """Status and document of one request under /api/v1."""
         self.requests[path] += 1
         head, _, rest = path.partition("/")
-        if head == "families" and rest:
+        if head in ("families", "jobs") and rest:
             head = rest.rpartition("/")[2]
         if head in self.broken:
             return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
