@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -160,19 +160,26 @@ class Near:
         )
 
 
-def with_rates(ranked: Sequence[AnyNear]) -> list[AnyNear]:
-    """Models of several families by falling probability, with their ranks, and rates of false
-    discoveries down to each, which never fall; of one of no known probability that of its family,
-    if that is known."""
-    numbered, wrong, rate = [], 0.0, 0.0
-    for rank, model in enumerate(ranked, start=1):
-        own = model.fdr
-        if model.probability is not None:
-            wrong += 1.0 - model.probability
+def falling_rates(ranked: Iterable[tuple[float | None, float | None]]) -> list[float | None]:
+    """Rates of false discoveries down to each of some ranked models, which never fall, from the
+    probability of each and its rate so far: of one of no known probability that rate, if it is
+    known."""
+    rates: list[float | None] = []
+    wrong, least = 0.0, 0.0
+    for rank, (probability, own) in enumerate(ranked, start=1):
+        if probability is not None:
+            wrong += 1.0 - probability
             own = wrong / rank
-        rate = max(rate, own or 0.0)
-        numbered.append(replace(model, rank=rank, fdr=None if own is None else rate))
-    return numbered
+        least = max(least, own or 0.0)
+        rates.append(None if own is None else least)
+    return rates
+
+
+def with_rates(ranked: Sequence[AnyNear]) -> list[AnyNear]:
+    """Models of several families by falling probability, with their ranks and `falling_rates`."""
+    rates = falling_rates((model.probability, model.fdr) for model in ranked)
+    numbered = enumerate(zip(ranked, rates, strict=True), start=1)
+    return [replace(model, rank=rank, fdr=rate) for rank, (model, rate) in numbered]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

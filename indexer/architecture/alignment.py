@@ -223,7 +223,7 @@ def require_known_slots(
         raise ModelError(
             "other-base",
             f"{len(foreign)} of {count(len(adapter.placements), 'matrix')} "
-            f"{agree(len(foreign), 'is', 'are')} none of {base_name}'s: "
+            f"{agree(len(foreign), 'is')} none of {base_name}'s: "
             f"{name_some([first.tensor])} fills {first.slot} with the shape {first.shape}, its "
             f"models have {known}; index it with its own base",
         )

@@ -160,10 +160,11 @@ def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Ro
         {**row, **match_columns(words.matches.get((row["base"], row["model"])))}
         for row in known.values()
     ]
-    every, rate, wrong = [*first, *rest][:k], 0.0, 0.0
-    for rank, row in enumerate(every, start=1):
-        row["rank"] = rank
-        if first and row["probability"] is not None:  # of the rows in this order
-            wrong += 1 - row["probability"]
-            row["fdr"] = rate = max(rate, wrong / rank)
-    return every
+    every = [*first, *rest][:k]
+    rates = [row["fdr"] for row in every]
+    if first:  # they were of the rows in another order
+        from ...search.neighbours import falling_rates
+
+        rates = falling_rates((row["probability"], row["fdr"]) for row in every)
+    numbered = enumerate(zip(every, rates, strict=True), start=1)
+    return [{**row, "rank": rank, "fdr": rate} for rank, (row, rate) in numbered]
