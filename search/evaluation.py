@@ -148,9 +148,12 @@ def count_siblings(codes: Codes, groups: Codes, n_labels: int) -> Codes:
     siblings = np.zeros(len(codes), dtype=np.int64)
     labelled = codes >= 0
     own = codes[labelled]
-    pairs = groups[labelled] * n_labels + own
+    siblings[labelled] = np.bincount(own, minlength=n_labels)[own] - 1
+    together = np.bincount(groups)[groups] > 1
+    shared = np.flatnonzero(labelled & together)
+    pairs = groups[shared] * n_labels + codes[shared]
     _, inverse, same_group = np.unique(pairs, return_inverse=True, return_counts=True)
-    siblings[labelled] = np.bincount(own, minlength=n_labels)[own] - same_group[inverse]
+    siblings[shared] -= same_group[inverse] - 1
     return siblings
 
 

@@ -10,7 +10,9 @@ so that here one centre and one spread hold for all strangers of two kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +32,7 @@ from .family_scores import (
     PairScores,
     Rows,
     Scale,
+    Scored,
     Vectors,
     bounded,
     codes_of,
@@ -172,8 +175,11 @@ Scores = Float64[np.ndarray, "queries reference"]
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
 """Of scoring a pair: as searches do, the plain cosine, that of one block, and of pooled vectors."""
 
-COMPARED_AT_ONCE = 4_000
-"""Models that are read, and compared with some others, at a time: 150 MB of sketches."""
+COMPARED_AT_ONCE = 2_000
+"""Models that are read, and compared with some others, at a time: 75 MB of sketches."""
+
+THREADS = 2
+"""That compare; each needs some 150 MB."""
 
 BLOCK_BYTES = 16 * 2**20
 """Scores held at a time. Ranking them takes about three times as much again."""
@@ -216,8 +222,11 @@ class PairSource:
         if self.way in self.blocks:
             block, left = self.blocks.index(self.way), self.read(rows)
             scores = np.empty((len(rows), len(columns)))
-            for part, right in self._parts(columns):
+
+            def compare(part: slice, right: Any) -> None:
                 scores[:, part] = left.features.cosines(right.features)[block]
+
+            self._each_part(left, columns, compare)
         else:
             pairs = self.pairs(rows, columns)
             scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
@@ -230,15 +239,33 @@ class PairSource:
         if np.array_equal(rows, columns) and len(rows) <= COMPARED_AT_ONCE:
             return self.family.compare(left, left)
         pairs = PairScores(cosines=np.empty(shape), z=np.empty(shape))
-        for part, right in self._parts(columns):
+
+        def compare(part: slice, right: Any) -> None:
             found = self.family.compare(left, right)
             pairs.cosines[:, part], pairs.z[:, part] = found.cosines, found.z
+
+        self._each_part(left, columns, compare)
         return pairs
 
-    def _parts(self, columns: Columns) -> Iterator[tuple[slice, Any]]:
-        for start in range(0, len(columns), COMPARED_AT_ONCE):
-            part = slice(start, start + COMPARED_AT_ONCE)
-            yield part, self.read(columns[part])
+    def _each_part(
+        self, left: Any, columns: Columns, compare: Callable[[slice, Any], None]
+    ) -> None:
+        """Have threads compare parts of the columns with the left, each as soon as it is read; read
+        here, as locks of the catalog are this thread's."""
+        from threadpoolctl import threadpool_limits
+
+        if isinstance(left, Scored):
+            left.features.expect(len(columns))
+        at_work: deque[Future[None]] = deque()
+        with threadpool_limits(limits=1), ThreadPoolExecutor(THREADS) as pool:
+            for start in range(0, len(columns), COMPARED_AT_ONCE):
+                part = slice(start, start + COMPARED_AT_ONCE)
+                right = self.read(columns[part])
+                if len(at_work) == THREADS:
+                    at_work.popleft().result()
+                at_work.append(pool.submit(compare, part, right))
+            for future in at_work:
+                future.result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,12 +389,13 @@ def labelled_models(
     view: FamilyView, way: str = "normalised", *, with_axes: bool = False, with_pairs: bool = True
 ) -> LabelledModels:
     """The models of a family by id, with their scores by one of `WAYS`: above `WHOLE_FAMILY` models
-    when they are asked for. Main axes are those of families above it, or without pairs."""
+    when they are asked for, and without vectors where these are no way. Main axes are those of
+    families above it, or without pairs."""
     rows, labels = view.rows(sorted(view.ids)), view.labels
     is_large, places = len(rows) > WHOLE_FAMILY, np.arange(len(rows))
     axes = family_axes(view) if with_axes and (is_large or not with_pairs) else None
     source = PairSource.of(view, rows, way) if with_pairs else None
-    if axes is not None:
+    if axes is not None or (is_large and source is not None):
         vectors: Vectors = np.zeros((len(rows), 0), dtype=np.float32)
     else:
         vectors = view.vectors(view.keys[rows])

@@ -12,6 +12,8 @@ counts of equal bits.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -85,16 +87,18 @@ def _numbers_of_pairs() -> UInt64[np.ndarray, " pairs"]:
     return np.asarray(4 * bits[:, None] + 2 * bits - np.int8(3)).view(np.uint64).ravel()
 
 
-def inner_products(n_numbers: int) -> Products:
-    """What multiplies rows of decoded numbers with rows of others, exactly: as float32, or where
-    there are many products to add as bytes, two to four times as fast; torch alone can do that.
-    """
-    if n_numbers < MANY_NUMBERS:
-        return lambda rows, others: rows.astype(np.float32) @ others.astype(np.float32).T
-    import torch
+def load_multiplier(n_numbers: int) -> None:
+    """Load what multiplies numbers of a byte, where so many products are to come that it pays."""
+    if n_numbers >= MANY_NUMBERS:
+        importlib.import_module("torch")
 
-    if torch.backends.cpu.get_cpu_capability() not in FAST_WITH_BYTES:
-        return inner_products(0)
+
+def inner_products() -> Products:
+    """What multiplies rows of decoded numbers with rows of others, exactly: as float32, or as
+    bytes, two to four times as fast, which torch alone can do, where it is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.backends.cpu.get_cpu_capability() not in FAST_WITH_BYTES:
+        return lambda rows, others: rows.astype(np.float32) @ others.astype(np.float32).T
     return lambda rows, others: torch._int_mm(
         torch.from_numpy(rows), torch.from_numpy(others).T
     ).numpy()

@@ -47,6 +47,7 @@ from ..sketch_codes import (
     code_bytes,
     decode,
     inner_products,
+    load_multiplier,
     sketch_bytes,
     squared_lengths,
 )
@@ -421,6 +422,10 @@ class SketchMatrix:
         products = scales * bit_products(codes, other.codes[row, theirs], self.dims)
         return np.asarray(products.sum(axis=1).T)
 
+    def expect(self, others: int) -> None:
+        """Be quick where so many are to be compared with each of these models, in parts."""
+        load_multiplier(4 * self.codes.size * others)  # numbers of a byte
+
     def shares(
         self, other: SketchMatrix
     ) -> Iterator[tuple[Slot, int, Float64[np.ndarray, "models others"]]]:
@@ -431,7 +436,8 @@ class SketchMatrix:
             return
         columns = {slot: column for column, slot in enumerate(other.slots)}
         own, others = self._scales, other._scales
-        multiply = inner_products(4 * other.codes.size * len(self))  # numbers of a byte
+        self.expect(len(other))
+        multiply = inner_products()
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
