@@ -9,6 +9,7 @@ from .joint_ranking import rank_jointly as rank_jointly
 from .labelled import LabelledModels as LabelledModels
 from .labelled import family_views as family_views
 from .labelled import labelled_models as labelled_models
+from .labelled import prepare_axes as prepare_axes
 from .labelled import published_lengths as published_lengths
 from .labelled import read_family as read_family
 from .layout import place_models as place_models

@@ -79,32 +79,19 @@ class _Component:
     loose: list[int] = field(default_factory=list)
 
 
-def hdbscan(distances: Distances, n_points: int, min_size: int) -> Labels:
+def hdbscan(distances: Distances, core: Float64[np.ndarray, " points"], min_size: int) -> Labels:
     """Each point's cluster, 0 … n − 1, by excess of mass, or `NOISE`; the root is no cluster.
 
     Where nothing else is one, points that lie together within `FINEST` are: copies of one model.
-    `min_size`, at most n_points, is also the neighbours of the core distance, the point itself
-    counted. Peak: `BLOCK` rows of distances. Time grows with n_points².
+    `core` is each point's distance to the last of its `min_size` nearest, the point itself counted.
+    Time grows with the square of the points.
     """
-    core = _core_distances(distances, n_points, min_size)
-    tree = sorted(_spanning_tree(distances, core))
+    tree, n_points = sorted(_spanning_tree(distances, core)), len(core)
     clusters, first_cluster = _condense(tree, n_points, min_size)
     if len(clusters) == 1:
         _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
         return copies
     return np.asarray(np.array(_select(clusters), dtype=np.int64)[first_cluster])
-
-
-def _core_distances(
-    distances: Distances, n_points: int, n_neighbours: int
-) -> Float64[np.ndarray, " points"]:
-    core, to_all = np.empty(n_points), distances(np.arange(n_points))
-    for start in range(0, n_points, BLOCK):
-        rows = np.arange(start, min(start + BLOCK, n_points))
-        nearest = to_all(rows)
-        nearest.partition(n_neighbours - 1, axis=1)
-        core[rows] = nearest[:, n_neighbours - 1]
-    return core
 
 
 def _spanning_tree(distances: Distances, core: Float64[np.ndarray, " points"]) -> Iterator[Edge]:
@@ -242,9 +229,8 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
         # exactly symmetric, and 0 on the diagonal
         chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
         np.fill_diagonal(chords, 0.0)
-        numbers = hdbscan(
-            lambda some: lambda rows: chords[np.ix_(rows, some)], len(order), min_size
-        )
+        core = np.partition(chords, min_size - 1, axis=1)[:, min_size - 1]
+        numbers = hdbscan(lambda some: lambda rows: chords[np.ix_(rows, some)], core, min_size)
     else:
         numbers = _in_principal_axes(family, order, min_size)
     codes = np.empty_like(numbers)
@@ -254,6 +240,8 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
 
 def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> Codes:
     """Clusters of models in `order`, in few dimensions and from a sample of them."""
+    from sklearn.neighbors import NearestNeighbors
+
     ids = [family.ids[row] for row in order.tolist()]
     axes = family.axes.points[order] if family.axes is not None else None
     points = sampled_axes(family.vectors[order], ids, SAMPLE).points if axes is None else axes
@@ -262,7 +250,9 @@ def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> C
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     smallest = max(2, round(min_size * len(places) / len(order)))
     sampled = points[places]
-    numbers = hdbscan(_chords_among(sampled), len(sampled), smallest)
+    nearest = NearestNeighbors(n_neighbors=smallest, algorithm="brute").fit(sampled)
+    core = nearest.kneighbors(sampled)[0][:, -1]
+    numbers = hdbscan(_chords_among(sampled), core, smallest)
     codes = np.full(len(order), NOISE, dtype=np.int64)
     codes[places] = numbers
     rest = np.setdiff1d(np.arange(len(order)), places)

@@ -415,6 +415,12 @@ def labelled_models(
     )
 
 
+def prepare_axes(view: FamilyView) -> None:
+    """Compute now what a map or clusters of a large family begin with."""
+    if len(view) > WHOLE_FAMILY:
+        family_axes(view)
+
+
 def family_axes(view: FamilyView) -> Axes:
     """The main axes of a family's vectors without their kind's mean, in order of id; computed once
     for as long as its models stay. Peak: a sample of vectors, and 200 bytes a model, which are

@@ -32,8 +32,8 @@ CODED_COSINES = {
 }  # fmt: skip
 """Cosine of two vectors of Gaussian numbers, and of their codes in the mean."""
 
-MANY_NUMBERS = 4 * 10**10
-"""Products of two numbers, a second of a processor, from which loading torch soon pays."""
+MANY_NUMBERS = 8 * 10**10
+"""Products of two numbers, two seconds of a processor, from which loading torch pays."""
 
 FAST_WITH_BYTES = ("AVX2", "AVX512")
 """Capabilities of processors with which torch multiplies bytes faster than NumPy float32."""

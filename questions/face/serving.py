@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -175,6 +176,7 @@ class AdapterReading:
 
 def load_adapter_reader() -> None:
     """Import what `read_adapter` needs, which takes longer than the reading."""
+    import_module("...indexer.adapter", __package__)
 
 
 def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
@@ -258,6 +260,14 @@ def prepare_searches(
         except StoreFull as err:
             refusals.append(err)
     return refusals
+
+
+def prepare_first_looks(db: Database) -> None:
+    """Compute what a first look at a large family's map needs."""
+    from ...search import family_views, prepare_axes
+
+    for view in family_views(db._catalog, None, None):
+        prepare_axes(view)
 
 
 def bring_into_memory(db: Database, goes_on: Callable[[], bool] = lambda: True) -> None:

@@ -178,6 +178,11 @@ class Readers:
         with self._catalog.reader() as reader:
             _prepare(reader, goes_on)
 
+    def prepare_first_looks(self) -> None:
+        """Have the page's first map of a large family there when it is asked for."""
+        with self._catalog.reader() as reader:
+            serving.prepare_first_looks(reader)
+
     def bring_into_memory(self, goes_on: Callable[[], bool]) -> None:
         """Have the system read ahead what searches will read."""
         with self._catalog.reader() as reader:
@@ -284,6 +289,9 @@ class Freshness:
                 self.prepared = state
                 self.ready.set()
                 if state != seen:
+                    if not seen:
+                        with suppress(DeltadexError, MemoryError):  # the first look says it
+                            self._readers.prepare_first_looks()
                     with suppress(DeltadexError):  # the next search says it
                         self._readers.bring_into_memory(self._goes_on)
                     self.settled.set()

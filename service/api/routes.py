@@ -480,8 +480,9 @@ async def map(
     computed."""
     wanted = asked()
     exact = await service.ask(partial(_of_family, replace(wanted, axes=True)), service.polls)
-    found = await service.jobs.get(exact)
-    if isinstance(found, Document) or wanted.layout == "pca" or not wanted.axes:
+    has_look = wanted.layout != "pca" and wanted.axes
+    found = await service.jobs.get(exact, LOOK_S if has_look else service.settings.quick_seconds)
+    if isinstance(found, Document) or not has_look:
         return _packed_or_job(service, request, found)
     try:
         look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
@@ -507,7 +508,8 @@ def _document(catalog: Database, asked: Tabled) -> dict[str, Any]:
 async def _background(
     service: Service, request: Request, exact: Callable[[Database], Tabled]
 ) -> Response:
-    found = await service.jobs.get(await service.ask(exact, service.polls))
+    question = await service.ask(exact, service.polls)
+    found = await service.jobs.get(question, service.settings.quick_seconds)
     return _packed_or_job(service, request, found)
 
 
@@ -662,6 +664,9 @@ async def metrics(service: ServiceIn) -> Response:
 
 
 log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+"""How long a map is waited for before its main axes are shown."""
 
 ADDING_SECONDS = 7 * 24 * 3600.0
 

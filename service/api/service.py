@@ -45,9 +45,7 @@ class Service(ExitStack):
         self.batches = Work(at_once=settings.max_batches_at_work, **limits)
         # they wait for nothing, and whoever asks again for a job is never sent away
         self.polls = Work(at_once=1, waiting=None, seconds=settings.max_seconds)
-        self.jobs = Jobs(
-            readers, seconds=settings.job_seconds, quick_seconds=settings.quick_seconds
-        )
+        self.jobs = Jobs(readers, settings.job_seconds)
         self.uploads = Uploads(
             memory=settings.upload_memory,
             seconds=settings.max_seconds,

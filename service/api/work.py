@@ -351,8 +351,8 @@ class Line(Shared[Any]):
 class Jobs:
     """Background documents: evaluations, and beside them all others, one at a time of each."""
 
-    def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
-        self._readers, self._seconds, self._quick_seconds = readers, seconds, quick_seconds
+    def __init__(self, readers: Readers, seconds: float) -> None:
+        self._readers, self._seconds = readers, seconds
         self._evaluations, self._others = Line("deltadex-evaluation"), Line("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
@@ -367,8 +367,8 @@ class Jobs:
         """Where a document is computed."""
         return self._evaluations if isinstance(asked, Evaluate) else self._others
 
-    async def get(self, asked: Tabled) -> Document | Job:
-        """The answer of now; else an earlier one; else, after a short wait, the job that computes
+    async def get(self, asked: Tabled, seconds: float) -> Document | Job:
+        """The answer of now; else an earlier one; else, after so long a wait, the job that computes
         it."""
         key = repr(asked)
         document = self.find(asked)
@@ -378,7 +378,7 @@ class Jobs:
         future = line.submit(partial(self._make, key, asked), key=key)
         if document is not None:
             return document
-        await is_done(future, self._quick_seconds)
+        await is_done(future, seconds)
         return self.find(asked) or Job(future, line, asked)
 
     def find(self, asked: Tabled) -> Document | None:

@@ -14,9 +14,8 @@ def points_around(n, *, seed, groups=5, spread=0.5, dim=4):
 
 
 def clustered(distances, min_size):
-    return hdbscan(
-        lambda some: lambda rows: distances[np.ix_(rows, some)], len(distances), min_size
-    )
+    core = np.sort(distances, axis=1)[:, min_size - 1]
+    return hdbscan(lambda some: lambda rows: distances[np.ix_(rows, some)], core, min_size)
 
 
 def same_clusters(one, other):

@@ -1,6 +1,7 @@
 """What a process beside the tests is told to do; it loads nothing else of them."""
 
 import os
+import sys
 
 from deltadex.errors import RequestError
 
@@ -29,3 +30,7 @@ def end_at_first(path):
         note(path)
         os._exit(1)
     return os.getpid()
+
+
+def is_loaded(name):
+    return name in sys.modules

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 
 import httpx2
 import pytest
-from beside import end_at_first, refuse
+from beside import end_at_first, is_loaded, refuse
 from services import API, TOKEN, WRITER, finished, served, wait_until
 
 from deltadex.errors import RequestError
-from deltadex.questions.face.serving import MapColumns
+from deltadex.questions.face.serving import MapColumns, load_adapter_reader
 from deltadex.questions.face.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 from deltadex.service.api import work
 
@@ -58,6 +58,10 @@ def test_a_function_outlives_the_end_of_its_process(make_worker, tmp_path):
     second = make_worker().run(end_at_first, tmp_path / "ended", seconds=60.0)
 
     assert str(second) != (tmp_path / "ended").read_text().strip()
+
+
+def test_the_process_that_reads_uploads_has_loaded_what_it_needs(make_worker):
+    assert make_worker(load_adapter_reader).run(is_loaded, "torch", seconds=60.0)
 
 
 def test_what_is_not_ready_is_202_and_then_200(db):
