@@ -148,7 +148,7 @@ def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
             except DeltadexError as err:
                 reason = str(err)
                 if isinstance(err, ModelError) and err.code == "hub-unreachable":
-                    unreachable = err.reason  # the others would wait for it as long
+                    unreachable = err.reason.removeprefix(f"{name}: ")  # others would wait as long
         known.append(KnownBase(name, signature, counts.get(name, 0), reason))
     return known
 

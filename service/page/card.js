@@ -46,7 +46,7 @@
   // What it is, before what it was trained on.
   function headline(found) {
     const what = [found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind,
-      found.task, found.license, found.created_at && day(found.created_at)];
+      found.base && deltadex.nameOf(found.base), found.task, found.license, found.created_at && day(found.created_at)];
     return make("div", { class: "card-head" },
       make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
         make("p", { class: "soft" }, what.filter(Boolean).join(" · "))),

@@ -106,8 +106,8 @@
 
   function caption(found) {
     const share = found.explained && found.explained[0] + found.explained[1];
-    const words = found.layout === "pca"
-      ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
+    const words = found.models.length === 1 ? "One model: nothing to compare it with."
+      : found.layout === "pca" ? `Two axes with ${Math.round(100 * (share ?? 0))} % of the variance.`
       : "Near means alike; far apart means little.";
     byId("layout-note").textContent = deltadex.source.subtitle ?? words;
     if (found.computing) ahead(found.computing);

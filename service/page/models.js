@@ -52,7 +52,7 @@
   function caption(found) {
     const count = `${format.count(found.total, "model")}${state.filtered() ? " pass the filters" : ""}`, { indexed, models } = deltadex.family() ?? {};
     if (state.filtered() || !(models > indexed)) return make("p", { class: "soft" }, `${count}.`);
-    return make("p", { class: "soft" }, `${count}: ${format.whole(indexed)} indexed and on the map, ${format.whole(models - indexed)} not, such as those of another base. `,
+    return make("p", { class: "soft" }, `${count}: ${format.whole(indexed)} indexed and on the map, ${format.whole(models - indexed)} not. `,
       button({ class: "inline", onclick: () => state.change({ status: "indexed", page: "1" }) }, "Only the indexed ones"), " · ",
       button({ class: "inline", onclick: () => state.change({ view: "failures" }) }, "Why the others are not"));
   }

@@ -49,7 +49,7 @@
   }
 
   function calibration({ source, queries, datasets, models, models_needed, verdict_from: least }) {
-    const from = `; a verdict from ${least?.toFixed(2)} on.`;
+    const from = `; a verdict needs ${least?.toFixed(2)}.`;
     if (source === "labelled models of the family")
       return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}${from}`;
     return source === "families like it" ? `Probability from families like it, for too few labels of its own${from}`
@@ -134,7 +134,7 @@
       table(list, sameAs),
       make("p", { class: "soft small" }, sameAs && clear.length ? `${agree} of ${format.count(clear.length, "model")} with a verdict ${agree === 1 ? "shares" : "share"} its dataset. ` : "",
         calibration(answer.calibration), " z", help("z"), " fdr", help("fdr")),
-    ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, "No other model passes the filters.")]).filter(Boolean));
+    ] : [make("h3", {}, "Nearest models"), make("p", { class: "soft" }, state.filtered() ? "No other model passes the filters." : "There is no other model in this family.")]).filter(Boolean));
   }
 
   function link(list) {

@@ -156,7 +156,7 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
     top = page.locator("#card-top").inner_text()
-    assert "full · text-classification · mit · 2024-05-06" in top
+    assert "full · base-model · text-classification · mit · 2024-05-06" in top
     assert "By its weights: film, actor, scene" in top
     assert f"{model['dataset']}\nstated by its card" in top
     page.locator("#facts summary").click()
@@ -174,7 +174,7 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     )
     assert "Likely the same data: 2 models, perhaps: 3 models, of 59 compared." in card.inner_text()
     assert nearest.inner_text() in nearest.get_attribute("title")
-    calibrated = "Probability from 54 labelled models, 5 datasets; a verdict from 0.72 on."
+    calibrated = "Probability from 54 labelled models, 5 datasets; a verdict needs 0.72."
     assert calibrated in card.inner_text()
     assert page.locator("#neighbours tbody td").first.inner_text() == "0.98"
     under = plain(page, "#neighbours .under >> nth=0")
