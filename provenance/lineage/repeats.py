@@ -30,6 +30,13 @@ ROUNDED_FROM = 0.3
 UNCORRELATED = 0.4
 """How far κ of a rounded copy may be from 1: rounding does not depend on the update."""
 
+SLIGHT = 1e-3
+"""Share of |ΔW|² of a difference up to which κ is noise: of updates along W, as decay's, rounding
+has a part along them that is small, and yet as large as itself."""
+
+AS_ROUNDED = 0.7, 2.0
+"""|ΔW − ΔW'|² of a rounded copy with such a difference, in units of its expected |rounding|²."""
+
 COARSER = 2.0
 """How much more |rounding| the stored type of a rounded copy has than that of its original."""
 
@@ -87,7 +94,10 @@ def _rounded(updates: Updates, near: Neighbourhood) -> Repeat | None:
     limit = ROUNDED_BY * rounding[0]
     is_near = is_coarser & (distances <= limit) & (squares > limit)
     is_near &= distances >= ROUNDED_FROM * rounding[0]
-    is_near &= np.abs(near.excess[1:, 0] - 1) <= UNCORRELATED
+    least, most = AS_ROUNDED
+    is_slight = (distances <= SLIGHT * squares) & (distances <= most * rounding[0])
+    is_slight &= distances >= least * rounding[0]
+    is_near &= is_slight | (np.abs(near.excess[1:, 0] - 1) <= UNCORRELATED)
     if not (is_near | is_equal).any():
         return None
     chosen = int(np.where(is_near | is_equal, distances, np.inf).argmin())

@@ -120,7 +120,9 @@ def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
         "child": child,
         **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
     }
+    models["decayed"] = {n: 0.8 * tensor for n, tensor in models["x0"].items()}
     copies = {
+        "c-decayed": in_type(models["decayed"], torch.bfloat16),
         "a-double": in_type(parent, torch.float64),
         "b-bfloat16": in_type(parent, torch.bfloat16),
         "d-third": {n: base[n] + (t - base[n]) / 3 for n, t in parent.items()},
@@ -144,6 +146,7 @@ def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
     assert first["child"]["probability"] == pytest.approx(alone["probability"], abs=0.15)
     assert (first["a-double"]["parent"], first["a-double"]["kind"]) == ("parent", "duplicate")
     assert first["b-bfloat16"]["kind"] == "quantised"
+    assert (first["c-decayed"]["parent"], first["c-decayed"]["kind"]) == ("decayed", "quantised")
     merged = {(f"merge-{k}", "parent"): k / 4 for k in (1, 2, 3)}
     merged |= {(f"merge-{k}", "other"): 1 - k / 4 for k in (1, 2, 3)}
     scaled = {("d-third", "parent"): 1 / 3, ("e-sixth", "parent"): 1 / 6}
