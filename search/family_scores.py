@@ -94,7 +94,7 @@ TRAIT_FILE_MIN_MODELS = 1_000
 TRAITS_AT_ONCE = 256
 """Models that are compared with the cohort at a time, where all are."""
 
-TRAITS_VERSION = "4"
+TRAITS_VERSION = "5"
 """Raised whenever the traits of the same sketches would change."""
 
 Z_DECIMALS = 9

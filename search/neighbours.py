@@ -28,6 +28,7 @@ from ..store import (
     SketchMatrix,
     Stored,
     block_dims,
+    compared_as,
     true_cosines,
 )
 from .evidence import Calibration, LabelledCohort, Numbers, Verdict
@@ -336,7 +337,7 @@ def resolve(
     return catalog.family(query.base, made_by), ResolvedQuery(
         model=query.model,
         dataset=query.dataset,
-        kind=query.kind,
+        kind=compared_as(query.kind, query.slots),
         vector=query.fingerprint.vector,
         itself=None,
         sketches=SketchMatrix.of_model(sketches, made_by) if sketches else query.published,
@@ -375,7 +376,7 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
     return ResolvedQuery(
         model=stored.id,
         dataset=stored.dataset,
-        kind=stored.kind,
+        kind=view.kinds[rows[0]] if is_here else stored.kind,
         vector=vector,
         itself=stored.id,
         sketches=sketches if sketches is not None and sketches.has_sketches[0] else None,
@@ -768,8 +769,9 @@ def _contributions(
     """Each common slot's part of the cosine, by block, in reading order: those of the cosine of
     codes, scaled together to what they estimate."""
     first, second = _sketches(query.model, mine, recipe), _sketches(other.model, theirs, recipe)
-    kinds = sorted({query.kind, other.kind})
-    pair = kinds.index(query.kind), kinds.index(other.kind)
+    own, others = (compared_as(one.kind, one.slots) for one in (query, other))
+    kinds = sorted({own, others})
+    pair = kinds.index(own), kinds.index(others)
     weights = weights_by_kinds(list(block_dims(recipe)), kinds)[pair]
     weights = weights * first.weights[0].any(axis=0) * second.weights[0].any(axis=0)
     weights /= weights.sum() or 1.0

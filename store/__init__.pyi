@@ -68,6 +68,7 @@ from .tables.models import ModelRow as ModelRow
 from .tables.models import Page as Page
 from .tables.models import Stored as Stored
 from .tables.models import may_record as may_record
+from .tables.outcomes import compared_as as compared_as
 from .tables.recipes import BaseRecord as BaseRecord
 from .tables.signatures import RUN_WIDTH as RUN_WIDTH
 from .tables.signatures import Signatures as Signatures

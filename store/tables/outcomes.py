@@ -117,9 +117,31 @@ def fetch_vectors(
     return names, matrix
 
 
+WIDE, LOW_RANK = 64, 0.99
+"""Rows and columns of a matrix from which its rank tells something; and the share of |ΔW|², less
+its rounding's, that the kept singular values of every such matrix of a merged adapter have."""
+
+IS_MERGED = f"""coalesce(min(
+    CASE WHEN least(rows, columns) >= {WIDE} AND fro_norm ** 2 > 2 * noise_floor ** 2
+    THEN energy / (1 - (noise_floor / fro_norm) ** 2) END
+) >= {LOW_RANK}, false)"""
+
+
+def compared_as(kind: str, slots: Iterable[SlotStats]) -> str:
+    """The kind that a model is compared as: a full one whose update is of low rank is a merged
+    adapter, and shares the random start of A with others of its seed."""
+    shares = [
+        one.energy / (1 - (one.noise_floor / one.fro_norm) ** 2)
+        for one in slots
+        if min(one.shape) >= WIDE and one.fro_norm**2 > 2 * one.noise_floor**2
+    ]
+    return "adapter" if shares and min(shares) >= LOW_RANK else kind
+
+
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Keys, ids and kinds of some models, row by row; a kind is one object for all of them."""
+    """Keys and ids of some models, row by row, and the kinds that they are compared as; a kind is
+    one object for all of them."""
 
     keys: Int64[np.ndarray, " models"]
     ids: list[str]
@@ -132,9 +154,11 @@ def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed
     if table is None:
         return Keyed(np.zeros(0, np.int64), [], [])
     rows = session.execute(
-        f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
-        "WHERE m.base = ? AND v.model > ? ORDER BY m.key",
-        [base, after],
+        "SELECT m.key, m.id, CASE WHEN s.model IS NULL THEN m.kind ELSE 'adapter' END "
+        f"FROM {table} v JOIN models m ON m.key = v.model LEFT JOIN ("
+        f"SELECT model FROM slots WHERE model > ? GROUP BY model HAVING {IS_MERGED}"
+        ") s ON s.model = m.key WHERE m.base = ? AND v.model > ? ORDER BY m.key",
+        [after, base, after],
     )
     keys = np.fromiter((key for key, _, _ in rows), np.int64, len(rows))
     return Keyed(keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows])

@@ -15,6 +15,8 @@ from safetensors.torch import load
 from test_trace import in_order
 
 import deltadex as dx
+from deltadex.search import family_views
+from deltadex.store import compared_as
 
 WORDS = "embeddings.word_embeddings.weight"
 
@@ -102,12 +104,17 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
         kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}
         twins = [finding["detail"] for finding in db.audit(kind="near-duplicate")]
         (note,) = db.trace(str(tmp_path / "models" / "adapter")).to_json()["notes"]
+        (view,) = family_views(db._catalog, None, None)
+        slots = [db._catalog.slots(key, view.recipe.id) for key in view.keys.tolist()]
 
     assert [": ".join(said.split(": ")[-2:]) for said in twins] == [
         "not both can be opened: an adapter, not a full checkpoint"
     ]
     assert f"its config or card names '{tmp_path / 'base'}'" in note
     assert kinds["merged"] == ("adapter", "duplicate")
+    compared = {"adapter": "adapter", "merged": "adapter", "other": "full"}
+    assert dict(zip(view.ids, view.kinds, strict=True)) == compared
+    assert [compared_as("full", one) for one in slots] == list(view.kinds)
 
 
 def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
