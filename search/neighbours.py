@@ -334,7 +334,7 @@ def resolve(catalog: Catalog, query: Query, recipe: str | None) -> tuple[FamilyV
         kind=query.kind,
         vector=query.fingerprint.vector,
         itself=None,
-        sketches=SketchMatrix.of_model(sketches, made_by) if sketches else query.published,
+        sketches=SketchMatrix.of_rows([sketches], made_by) if sketches else query.published,
         footprint=query.footprint,
     )
 
@@ -781,7 +781,7 @@ def _contributions(
 
 def _sketches(model: str, slots: Mapping[Slot, SlotStats], recipe: Recipe) -> SketchMatrix:
     try:
-        return SketchMatrix.of_model({slot: s.sketch for slot, s in slots.items()}, recipe)
+        return SketchMatrix.of_rows([{slot: s.sketch for slot, s in slots.items()}], recipe)
     except ValueError as err:
         raise RequestError(f"{model} has {err}: index it again with this recipe") from None
 

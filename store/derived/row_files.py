@@ -321,11 +321,6 @@ class SketchMatrix:
         self.weights, self.codes, self._known = weights, codes, squares
 
     @classmethod
-    def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
-        """One model's sketches."""
-        return cls.of_rows([sketches], recipe)
-
-    @classmethod
     def of_rows(cls, rows: Sequence[Mapping[Slot, bytes]], recipe: Recipe) -> SketchMatrix:
         """Sketches of some models, a row each, of the slots that they have."""
         slots = sorted({slot for row in rows for slot in row})
