@@ -84,7 +84,6 @@ class ModelFootprint:
     """A stored footprint, and whose it is."""
 
     model: str
-    base: str
     key: int
     footprint: Footprint
 
@@ -157,7 +156,7 @@ def select_footprints(
 ) -> list[ModelFootprint]:
     """Footprints of a family or of the models with these keys, by base and id; None for all."""
     rows = session.rows(
-        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
+        "SELECT m.id, f.* FROM footprints f JOIN models m ON m.key = f.model "
         "WHERE ($1 IS NULL OR m.base = $1) "
         "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
         [base, None if keys is None else list(keys)],
@@ -169,7 +168,7 @@ def select_footprints(
         except ValueError as err:
             line = f"{session.path}: the footprint of {row['id']}: {err}; index it again"
             raise StoreDamaged(line) from err
-        found.append(ModelFootprint(row["id"], row["base"], row["model"], footprint))
+        found.append(ModelFootprint(row["id"], row["model"], footprint))
     return found
 
 
