@@ -349,8 +349,6 @@ def read_examples(
     Raises DataError: a file that cannot be read, no column of texts, a chosen column that is not
     there, labels that are lists, fewer than `MIN_EXAMPLES` usable rows that differ.
     """
-    if max_examples < MIN_EXAMPLES:
-        raise ValueError(f"max_examples is {max_examples}; at least {MIN_EXAMPLES} are needed")
     files = locate_data_files(Path(path), split)
     choice = columns or ColumnChoice()
     name = name or files.root.name

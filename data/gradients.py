@@ -84,10 +84,9 @@ Inputs = Float32[torch.Tensor, "tokens in"]
 @dataclass(frozen=True, slots=True)
 class LayerMatrices:
     """The modules of a loaded model that apply its layer matrices, by name, with the matrices cut
-    out of each; and those that no module of their own applies, such as stacked experts."""
+    out of each; without those that no module of their own applies, such as stacked experts."""
 
     modules: Mapping[str, tuple[nn.Module, tuple[Placement, ...]]]
-    left_out: tuple[str, ...]
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -102,18 +101,15 @@ def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> Lay
     )
     placed.require_known()
     modules: dict[str, tuple[nn.Module, tuple[Placement, ...]]] = {}
-    left_out = []
     for tensor, placements in placed.by_tensor().items():
         name = tensor.removesuffix(WEIGHT)
         module = model.get_submodule(name) if tensor.endswith(WEIGHT) else None
         # x Wᵀ + b, or x W + b
         if module and (isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"):
             modules[name] = module, tuple(placements)
-        else:
-            left_out.append(tensor)
     if not modules:
         raise ModelError("unknown-architecture", "no layer matrix is applied by a module")
-    return LayerMatrices(modules, tuple(left_out))
+    return LayerMatrices(modules)
 
 
 def require_same_base(

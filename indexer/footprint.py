@@ -246,7 +246,7 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
     kind: Literal["exact", "dense", "frozen"] = "exact" if len(touched) else "frozen"
     if len(touched) == len(moved):
         kind, touched = "dense", touched[:0]
-    moves = RowMoves(kind, 0.0, touched, moved[touched])
+    moves = RowMoves(kind, touched, moved[touched])
     return Footprint(
         kind=kind,
         vocabulary=len(moved),

@@ -29,7 +29,7 @@ from .family import (
     refuse_strangers,
 )
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
-from .hub import ListingMemory, WalkCounts, list_family
+from .hub import FamilyWalk, ListingMemory, WalkCounts
 from .job import IndexJob, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
 from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
@@ -315,18 +315,18 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
 
 
 def list_members(
-    options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
+    options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts
 ) -> Iterator[Member]:
     if not options.hub and (options.depth is not None or options.min_downloads is not None):
         raise RequestError("--depth and --min-downloads need --hub: files do not tell them")
     members: Iterable[Member]
     if options.hub:
-        family = list_family(
-            base.name,
-            remember=memory,
-            session=base.session,
+        family = FamilyWalk(
+            base=base.name,
+            memory=memory,
             aliases=base.aliases,
             depth=options.depth,
+            session=base.session,
             counts=counts,
         )
         # a model below an intermediate fine-tune counts as the base's own

@@ -220,12 +220,12 @@ def make_plan(
     `options.workers` are machines, each with a connection of this `bandwidth`: `1Gbit`, `50MB`."""
     bits_per_s = parse_bandwidth(bandwidth)
     base = meant_base(catalog, options)
-    walk = WalkCounts() if options.hub else None
+    walk = WalkCounts()
     unlimited = replace(options, limit=None, exclude=(), min_downloads=None)
     listed = list_members(unlimited, base, catalog.listings(base.name), walk)
     members, excluded = _split(track(listed), options)
     if not members:
-        raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
+        raise SourceError(nothing_found(options, base, walk, catalog))
     weights, failure = None, None
     compares = (
         not m.is_adapter and (m.refusal is None or (options.footprints and m.may_tell_words))
@@ -286,7 +286,7 @@ class PlannedRun:
     earlier: Report
     listed: int
     excluded: int
-    walk: WalkCounts | None
+    walk: WalkCounts
     sized: Sequence[SizedMember]
     bandwidth: float
     stored_slots: int
@@ -344,7 +344,7 @@ class PlannedRun:
             if self.options.footprints and self.weights is not None:
                 named = self.base.description().files or ()
                 requests["resolve"] += small_file * len(files_of(named))
-        if self.walk is not None:
+        if self.options.hub:
             requests["api"] += 1
         return requests
 
@@ -407,7 +407,7 @@ class PlannedRun:
             "refused": self._refusals(),
             "bytes": self._bytes(),
             "requests": self._requests(),
-            "walk": None if self.walk is None else asdict(self.walk),
+            "walk": asdict(self.walk) if self.options.hub else None,
             "hours": self._hours(),
             "disk": self.disk.to_json(),
             "notes": self._notes(),
@@ -482,8 +482,7 @@ class PlannedRun:
         unknown = sum(entry.origin == "unknown" for entry in self.to_read)
         unnamed = sum(e.member.is_adapter and not e.member.claims for e in self.to_read)
         is_remote = any(entry.member.hub is not None for entry in self.to_read)
-        walk = self.walk or WalkCounts()
-        unlisted = sum(walk.unlisted.values())
+        unlisted = sum(self.walk.unlisted.values())
         notes = {
             f"of {count(unknown, 'model')} the size is not known, and counts as 0": unknown,
             f"{count(unnamed, 'adapter')} without a base's name: shapes decide in the run": unnamed,
@@ -492,9 +491,9 @@ class PlannedRun:
             "the base is larger than what stays in memory: download it first": self.base_again,
             "copies of an indexed model are not read; a listing does not show them": is_remote,
             "the Hub does not say how many children a model has; a listing is made for "
-            f"{count(walk.uncounted, 'model')}, none with --depth 1": walk.uncounted,
-            f"{count(walk.below_depth, 'model')} at --depth may have children: listing them "
-            "costs at least a request each": walk.below_depth,
+            f"{count(self.walk.uncounted, 'model')}, none with --depth 1": self.walk.uncounted,
+            f"{count(self.walk.below_depth, 'model')} at --depth may have children: listing them "
+            "costs at least a request each": self.walk.below_depth,
             f"the Hub counts {count(unlisted, 'child')} more than it lists": unlisted,
         }
         return [note for note, holds in notes.items() if holds]

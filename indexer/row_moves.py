@@ -95,7 +95,6 @@ class RowMoves:
     Attributes:
         kind: `exact`: rows that never occurred stand still. `tied`: all moved, those that never
             occurred one way. `frozen`: none moved. `dense`: all moved, each its own way.
-        decay: c, the share by which untouched rows shrank.
         rows: The numbers of the rows that training touched, rising; of tied rows the sure ones.
         moves: Of each, |ΔE + cE| / |E| beyond what storing it explains; of tied rows `apart`, the
             sum of 1 − cosine and 1 − length, both against the push on unseen rows: 0 of a row
@@ -103,7 +102,6 @@ class RowMoves:
     """
 
     kind: Literal["exact", "tied", "frozen", "dense"]
-    decay: float
     rows: np.ndarray
     moves: Float32[np.ndarray, " rows"]
 
@@ -128,7 +126,7 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     equal = _are_equal(blocks, stored)
     grown = np.flatnonzero(_over(blocks, lambda _, rows: _are_numbers(rows), there))
     if equal[there].all():
-        return _exact(0.0, grown, np.ones(len(grown)))
+        return _exact(grown, np.ones(len(grown)))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
     moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
@@ -146,7 +144,7 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     # neither a decay nor rounding moves zeros; what is more now moved by all of its length
     is_touched[~there], is_touched[grown], moved[grown] = False, True, 1.0
     touched = np.flatnonzero(is_touched)
-    return _exact(decay, touched, moved[touched])
+    return _exact(touched, moved[touched])
 
 
 def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
@@ -158,16 +156,16 @@ def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
     there = _are_numbers(base)
     turned[~there] = _are_numbers(rows)[~there]
     touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
-    return _exact(0.0, touched, turned[touched])
+    return _exact(touched, turned[touched])
 
 
-def _exact(decay: float, touched: np.ndarray, moves: np.ndarray) -> RowMoves:
-    return _moves("exact" if len(touched) else "frozen", decay, touched, moves)
+def _exact(touched: np.ndarray, moves: np.ndarray) -> RowMoves:
+    return _moves("exact" if len(touched) else "frozen", touched, moves)
 
 
-def _moves(kind: str, decay: float, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
+def _moves(kind: str, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
     finite = np.minimum(moves, np.finfo(np.float32).max).astype(np.float32)
-    return RowMoves(kind, decay, rows.astype(np.int64), finite)  # type: ignore[arg-type]
+    return RowMoves(kind, rows.astype(np.int64), finite)  # type: ignore[arg-type]
 
 
 def _stored_type(blocks: RowPairs) -> torch.dtype:
@@ -304,7 +302,7 @@ def _pushed(
         lengths.append(moves.norm(dim=1))
         cosines.append((moves @ push / lengths[-1]).nan_to_num())
     cosine, length = torch.cat(cosines).numpy(), torch.cat(lengths).numpy()
-    dense = _moves("dense", decay, np.zeros(0, np.int64), np.zeros(0))
+    dense = _moves("dense", np.zeros(0, np.int64), np.zeros(0))
     alike = float(np.quantile(cosine[there], 0.75))
     if alike < PUSHED:
         return dense, alike
@@ -320,7 +318,7 @@ def _pushed(
         is_told = beyond > BEYOND_ROUNDING * whole
     sure = np.flatnonzero(there & (apart > SURE) & is_told)
     is_enough = len(sure) >= FEWEST_SURE
-    return (_moves("tied", decay, sure, apart[sure]) if is_enough else dense), alike
+    return (_moves("tied", sure, apart[sure]) if is_enough else dense), alike
 
 
 def _decay_and_push(

@@ -69,7 +69,7 @@ def find_across(
     """
 
     def answer() -> dict[str, Any]:
-        view, resolved = resolve(catalog, query, recipe, None)
+        view, resolved = resolve(catalog, query, recipe)
         asked = _queries(catalog, view, resolved)
         left_out, found = [], []
         families: list[dict[str, Any]] = []

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64, Int64
-from ..errors import RequestError
 from ..records import ModelRecord
 from ..store import Catalog
 from .evaluation import family_silhouette, mean_silhouette
@@ -461,13 +460,8 @@ def cluster_family(
     `abstained` counts unlabelled models without a suggestion; `notes` are deviations from the usual
     method, in sentences. Those of suggestions are there only where they are requested.
 
-    Raises EmptyCatalog, UnknownRecipe, and RequestError for several families and no `base`, or a
-    number out of its range.
+    Raises EmptyCatalog, UnknownRecipe, and RequestError for several families and no `base`.
     """
-    if not 0 <= unknown_share <= 1:
-        raise RequestError(f"the share of unknown datasets is from 0 to 1, not {unknown_share}")
-    if min_size is not None and min_size < 2:
-        raise RequestError(f"a cluster has at least 2 models, not {min_size}")
     view, family, records = read_family(
         catalog, recipe, base, several="clusters are those of one family"
     )

@@ -12,7 +12,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -143,8 +143,6 @@ def _signs(loadings: Float[np.ndarray, "dim axes"]) -> Float64[np.ndarray, " axe
     return signs
 
 
-METHODS: tuple[Layout, ...] = get_args(Layout)
-
 FEWEST_NEIGHBOURS = 5
 """Models below which a neighbourhood is all models, and its layout shows only its start."""
 
@@ -215,8 +213,6 @@ def place_models(
     """
     from threadpoolctl import threadpool_limits
 
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if method == "umap" and importlib.util.find_spec("umap") is None:
         raise RequestError("layout umap needs umap-learn: pip install 'deltadex[umap]'")
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)

@@ -251,7 +251,6 @@ def find_similar(
     k: int,
     filters: Filters = EVERY_MODEL,
     recipe: str | None = None,
-    base: str | None = None,
     attached: Sequence[AttachedIndex] = (),
 ) -> Neighbours:
     """The `k` nearest of the query's family that pass the filters, at one moment.
@@ -263,11 +262,9 @@ def find_similar(
     recipe, a bad filter and an empty catalog raise its subclasses. BadIndex: an attached index is
     damaged.
     """
-    if k < 1:
-        raise RequestError(f"k must be at least 1, got {k}")
 
     def answer() -> Neighbours:
-        view, resolved = resolve(catalog, query, recipe, base)
+        view, resolved = resolve(catalog, query, recipe)
         return nearest(view, resolved, k=k, filters=filters, attached=attached)
 
     return catalog.look(answer)
@@ -290,7 +287,7 @@ def find_similar_each(
         groups: dict[tuple[str, str, int], list[int]] = {}
         for place, query in enumerate(queries):
             try:
-                view, resolved = resolve(catalog, query, recipe, None)
+                view, resolved = resolve(catalog, query, recipe)
             except RequestError as err:
                 ready.append(err)
                 continue
@@ -320,13 +317,11 @@ def find_similar_each(
             yield place, err
 
 
-def resolve(
-    catalog: Catalog, query: Query, recipe: str | None, base: str | None
-) -> tuple[FamilyView, ResolvedQuery]:
+def resolve(catalog: Catalog, query: Query, recipe: str | None) -> tuple[FamilyView, ResolvedQuery]:
     """The family that a query searches, and the data that a search needs of the query; RequestError
     where it has no vector, UnknownModel and UnknownRecipe as named."""
     if isinstance(query, StoredQuery):
-        view, stored = _found(catalog, query.model, query.base or base, recipe)
+        view, stored = _found(catalog, query.model, query.base, recipe)
         return view, _stored_query(catalog, view, stored)
     made_by = query.fingerprint.recipe
     if recipe not in (None, made_by.name, made_by.id):
@@ -340,7 +335,7 @@ def resolve(
         kind=compared_as(query.kind, query.slots),
         vector=query.fingerprint.vector,
         itself=None,
-        sketches=SketchMatrix.of_model(sketches, made_by) if sketches else query.published,
+        sketches=SketchMatrix.of_rows([sketches], made_by) if sketches else query.published,
         footprint=query.footprint,
     )
 
@@ -386,7 +381,7 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
 def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float | None:
     """The `cosine` of two stored models of a family; None where they share no default recipe."""
     try:
-        view, query = resolve(catalog, StoredQuery(first, base), None, base)
+        view, query = resolve(catalog, StoredQuery(first, base), None)
     except UnknownRecipe:
         return None
     (itself,), rows = view.rows([first]), view.rows([second])
@@ -788,7 +783,7 @@ def _contributions(
 
 def _sketches(model: str, slots: Mapping[Slot, SlotStats], recipe: Recipe) -> SketchMatrix:
     try:
-        return SketchMatrix.of_model({slot: s.sketch for slot, s in slots.items()}, recipe)
+        return SketchMatrix.of_rows([{slot: s.sketch for slot, s in slots.items()}], recipe)
     except ValueError as err:
         raise RequestError(f"{model} has {err}: index it again with this recipe") from None
 

@@ -246,7 +246,7 @@ def hold_out(references: References, known: Calibration, odds: float) -> HeldOut
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
     """The labelled models that answer for their datasets: rows by id, codes as places in `names`, z
-    and plain cosines among themselves.
+    among themselves.
 
     Groups are equal for models that must not answer for each other, by `held_out`: of the same run,
     copies and, where enough models remain, of the same author.
@@ -256,7 +256,6 @@ class References:
     names: tuple[str, ...]
     codes: Labelled = field(compare=False)
     z: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
-    cosines: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
     groups: Labelled = field(compare=False)
     held_out: Exclude
 
@@ -298,7 +297,7 @@ def pick_references(family: LabelledModels, sample: ModelSample | None = None) -
     labels = [family.labels[row] or "" for row in rows.tolist()]
     names = tuple(sorted(set(labels)))
     codes = codes_of_labels(labels)
-    z, cosines = sample.pairs.z[some], sample.pairs.cosines[some]
+    cosines = sample.pairs.cosines[some]
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(cosines, runs)
@@ -308,8 +307,7 @@ def pick_references(family: LabelledModels, sample: ModelSample | None = None) -
         rows=rows,
         names=names,
         codes=codes,
-        z=z,
-        cosines=cosines,
+        z=sample.pairs.z[some],
         groups=by_author if enough else by_run,
         held_out="author" if enough else "run",
     )

@@ -436,11 +436,9 @@ def find_trained_on(
     """The `k` models of the data set's family nearest to its gradient, at one moment, each compared
     with `control` too: alike data that no model saw.
 
-    Raises RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot
-    be compared with the data; an empty catalog and a bad filter raise its subclasses.
+    Raises RequestError: the family keeps no sketches of the recipe, or the control cannot be
+    compared with the data; an empty catalog and a bad filter raise its subclasses.
     """
-    if k < 1:
-        raise RequestError(f"k must be at least 1, got {k}")
 
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)

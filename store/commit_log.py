@@ -31,9 +31,9 @@ NAMES_SHOWN = 3
 """Names that a message lists; it counts the others."""
 
 
-def listed(names: Sequence[str], n_all: int | None = None) -> str:
+def listed(names: Sequence[str]) -> str:
     """`a, b, c and 5 more`."""
-    more = (n_all or len(names)) - min(NAMES_SHOWN, len(names))
+    more = len(names) - NAMES_SHOWN
     return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 

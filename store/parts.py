@@ -183,7 +183,7 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
     model = model_record([row[name] for name in RECORD_COLUMNS])
-    cost["footprint"] = row["footprint"] and footprint_of(**row["footprint"])
+    cost["footprint"] = row["footprint"] and footprint_of(row["footprint"])
     if row["code"] is not None:
         if row["code"] not in REASONS:
             raise ValueError("a code that this deltadex does not know")

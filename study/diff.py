@@ -109,7 +109,7 @@ def diff_models(
     cosines: dict[Slot, float] = {}
     if recipe is not None:
         sketches = (
-            SketchMatrix.of_model({s.slot: s.sketch for s in stats if s.sketch}, recipe)
+            SketchMatrix.of_rows([{s.slot: s.sketch for s in stats if s.sketch}], recipe)
             for stats in (catalog.slots(row.key, recipe.id) for row in (a, b))
         )
         update_cosine, cosines = _cosines(*sketches)

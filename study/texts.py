@@ -58,10 +58,6 @@ class Texts:
             texts = [texts[place] for place in sorted(places)]
         return Texts(tuple(texts), self.broken, self.notes)
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(t.group for t in self.entries))
-
 
 def read_texts(path: Path) -> Texts:
     """The texts of a file, or of all text files of a folder.

@@ -133,7 +133,7 @@ def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iter
             seconds = time.process_time() - start
             path.write_bytes(pickle.dumps(found))
         found: DataSet = pickle.loads(path.read_bytes())
-        yield name, SketchMatrix.of_model(found.whole, recipe), found.loss, seconds
+        yield name, SketchMatrix.of_rows([found.whole], recipe), found.loss, seconds
 
 
 def _examples(texts: Path, name: str, way: Way, plan: Plan) -> list[Example]:

@@ -11,13 +11,13 @@ from .files import read_small_file as read_small_file
 from .files import request_bytes as request_bytes
 from .files import stated_bytes as stated_bytes
 from .models import SKIPPED as SKIPPED
+from .models import FamilyWalk as FamilyWalk
 from .models import HubModel as HubModel
 from .models import ListingMemory as ListingMemory
 from .models import WalkCounts as WalkCounts
 from .models import describe as describe
 from .models import early_refusal as early_refusal
 from .models import is_repo_id as is_repo_id
-from .models import list_family as list_family
 from .published import HubSource as HubSource
 from .published import NoIndex as NoIndex
 from .published import is_remote as is_remote

@@ -461,58 +461,38 @@ class WalkCounts:
     missing: str | None = None
 
 
-def list_family(
-    base: str,
-    *,
-    remember: ListingMemory,
-    aliases: Sequence[str] = (),
-    depth: int | None = None,
-    session: HubSession | None = None,
-    counts: WalkCounts | None = None,
-) -> Iterator[HubModel]:
+@dataclass(slots=True, kw_only=True)
+class FamilyWalk:
     """Every fine-tune of a base at any depth, once: its children, then theirs, newest first.
 
-    Quantised copies are listed, but their children are not. A generator: a page is requested
-    when its first model is wanted, and one more listing for every model that may have children.
+    Quantised copies are listed, but their children are not. A page is requested when its first
+    model is wanted, and one more listing for every model that may have children. A `SourceError`
+    where the base cannot be listed, or several parents in a row cannot; another walk with the same
+    memory goes on where it stopped.
 
-    Args:
+    Attributes:
         aliases: Further names of the base, whose children are the base's.
         depth: Generations below the base; None for all.
         counts: Is filled while the walk goes on.
-
-    Raises:
-        SourceError: the base cannot be listed, or several parents in a row cannot; the same
-            call goes on where it stopped.
+        levels: By id in lower case, the generation of its children, 1 for the base's.
+        kept_as: The name of a listing in the memory: the Hub shows others without a token.
     """
-    walk = _Walk(
-        base=base,
-        memory=remember,
-        session=session or default_session(),
-        depth=depth,
-        counts=counts or WalkCounts(),
-    )
-    return walk.models(aliases)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Walk:
-    """A walk in progress; `levels`: by id in lower case, the generation of its children, 1 for the
-    base's; `kept_as`: the name of a listing in the memory: the Hub shows others without a token."""
 
     base: str
     memory: ListingMemory
-    session: HubSession
-    depth: int | None
-    counts: WalkCounts
+    aliases: Sequence[str] = ()
+    depth: int | None = None
+    session: HubSession = field(default_factory=default_session)
+    counts: WalkCounts = field(default_factory=WalkCounts)
     levels: dict[str, int] = field(default_factory=dict)
     parents: deque[str] = field(default_factory=deque)
     unanswered: list[str] = field(default_factory=list)
     kept_as: str = "{}"
 
-    def models(self, aliases: Iterable[str]) -> Iterator[HubModel]:
+    def __iter__(self) -> Iterator[HubModel]:
         if not self.session.offline and not self.session.has_token:
             self.kept_as = "{}#anonymous"
-        names = self._spellings(aliases)
+        names = self._spellings()
         yield from self._below(names)
         # models without an owner were given one, and some cards have their old names
         bare = names[0].rpartition("/")[2]
@@ -528,7 +508,7 @@ class _Walk:
         while self.parents:
             yield from self._new_children(self.parents.popleft())
 
-    def _spellings(self, aliases: Iterable[str]) -> list[str]:
+    def _spellings(self) -> list[str]:
         try:
             names = [describe(self.base, session=self.session).id, self.base]
         except ModelError as err:
@@ -537,7 +517,7 @@ class _Walk:
             names, self.counts.missing = [self.base], str(err)
         if names[0].lower() != self.base.lower():
             self.counts.renamed[self.base] = names[0]
-        names += filter(is_repo_id, aliases)
+        names += filter(is_repo_id, self.aliases)
         return list({name.lower(): name for name in reversed(names)}.values())[::-1]
 
     def _leads_to(self, name: str, id: str) -> bool:

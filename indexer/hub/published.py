@@ -158,13 +158,11 @@ def upload_files(
     deleted: Sequence[str],
     message: str,
     parent: str | None,
-    session: HubSession | None = None,
 ) -> str:
     """Bring files into a data set of the Hub, made where it does not exist, in one commit, which is
     returned. `parent`: the commit that this one must follow; a `BadIndex` if another came first, or
     the Hub refuses."""
-    session = session or default_session()
-    repo, revision = split_repo(target)
+    session, (repo, revision) = default_session(), split_repo(target)
     hub_client()
     disable_progress_bars()  # they are printed with --quiet and --json too
     api = HfApi(endpoint=session.endpoint, token=session.token, library_name="deltadex")

@@ -102,7 +102,6 @@ class MergeRows:
     `parts`: of its parents; `slack`: how far an entry may be off; `step`: of the storage type, both
     absolute; `places`: where a file may give weights of their own; empty where it cannot."""
 
-    keys: list[Key]
     pieces: list[slice]
     base: Entries
     wanted: Entries
@@ -142,7 +141,6 @@ class MergeRows:
         sizes = np.maximum(np.abs(np.vstack([own, result, stored])).max(0), 1e-30)
         eps = torch.finfo(dtype).eps
         return cls(
-            keys=list(keys),
             pieces=[slice(*pair) for pair in pairwise(ends.tolist())],
             base=own,
             wanted=result - own,

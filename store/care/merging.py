@@ -300,7 +300,7 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
         own = ensure_table(target, of_recipes[table]) if table in of_recipes else table
         with (
             target.registered("merged_rows", light),
-            target.registered("taken_keys", key_pairs("old", "new", keys)),
+            target.registered("taken_keys", key_pairs(keys)),
         ):
             models = target.execute(f"SELECT DISTINCT r.model {lacking(own, 'merged_rows', keys)}")
         if not models:

@@ -322,20 +322,9 @@ class SketchMatrix:
         self.weights, self.codes, self._known = weights, codes, squares
 
     @classmethod
-    def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
-        """One model's sketches."""
-        return cls.of_rows([sketches], recipe)
-
-    @classmethod
-    def of_rows(
-        cls,
-        rows: Sequence[Mapping[Slot, bytes]],
-        recipe: Recipe,
-        slots: Sequence[Slot] | None = None,
-    ) -> SketchMatrix:
-        """Sketches of some models, a row each; the slots are by default those that they have."""
-        if slots is None:
-            slots = sorted({slot for row in rows for slot in row})
+    def of_rows(cls, rows: Sequence[Mapping[Slot, bytes]], recipe: Recipe) -> SketchMatrix:
+        """Sketches of some models, a row each, of the slots that they have."""
+        slots = sorted({slot for row in rows for slot in row})
         matrix = cls.empty(block_dims(recipe), slots, len(rows))
         column = {slot: i for i, slot in enumerate(slots)}
         for place, row in enumerate(rows):

@@ -52,7 +52,6 @@ class StudyResult:
 
     base: str
     model: str
-    study: str
     settings: str
     document: dict[str, Any]
     made_at: str
@@ -63,14 +62,14 @@ def select_results(
 ) -> list[StudyResult]:
     """Every stored result of a study, by base, model and time."""
     rows = session.execute(
-        "SELECT base, model, study, settings, results, made_at::VARCHAR FROM study_results "
+        "SELECT base, model, settings, results, made_at::VARCHAR FROM study_results "
         "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
         "ORDER BY base, model, made_at",
         [study, base, model],
     )
     return [
-        StudyResult(base, model, study, settings, json.loads(results), at)
-        for base, model, study, settings, results, at in rows
+        StudyResult(base, model, settings, json.loads(results), at)
+        for base, model, settings, results, at in rows
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -84,7 +84,6 @@ class ModelFootprint:
     """A stored footprint, and whose it is."""
 
     model: str
-    base: str
     key: int
     footprint: Footprint
 
@@ -104,35 +103,24 @@ def footprint_row(footprint: Footprint) -> dict[str, Any]:
     }
 
 
-def footprint_of(
-    *,
-    kind: str,
-    vocabulary: int,
-    touched: int,
-    share: float,
-    tokenizer: str | None,
-    note: str | None,
-    tokens: bytes,
-    lexicon: str | None = None,
-    responses: bytes | None = None,
-    own_tokenizer: bytes | None = None,
-) -> Footprint:
+def footprint_of(row: Mapping[str, Any]) -> Footprint:
     """A footprint from its columns; ValueError where they do not fit one another."""
+    touched, vocabulary = row["touched"], row["vocabulary"]
     is_counted = 0 <= touched <= vocabulary <= LARGEST_VOCABULARY
-    if kind not in get_args(FootprintKind) or not 0 <= share <= 1 or not is_counted:
+    if row["kind"] not in get_args(FootprintKind) or not 0 <= row["share"] <= 1 or not is_counted:
         raise ValueError("a footprint that is not what `deltadex index` writes")
-    numbers, strengths = unpack(tokens, vocabulary, touched)
+    tokens, strengths = unpack(row["tokens"], vocabulary, touched)
     return Footprint(
-        kind=cast("FootprintKind", kind),
+        kind=row["kind"],
         vocabulary=vocabulary,
-        tokens=numbers,
+        tokens=tokens,
         strengths=strengths,
-        share=share,
-        tokenizer=tokenizer,
-        own_tokenizer=own_tokenizer or b"",
-        note=note,
-        lexicon=lexicon,
-        responses=responses or b"",
+        share=row["share"],
+        tokenizer=row["tokenizer"],
+        own_tokenizer=row.get("own_tokenizer") or b"",
+        note=row["note"],
+        lexicon=row.get("lexicon"),
+        responses=row.get("responses") or b"",
     )
 
 
@@ -168,19 +156,19 @@ def select_footprints(
 ) -> list[ModelFootprint]:
     """Footprints of a family or of the models with these keys, by base and id; None for all."""
     rows = session.rows(
-        "SELECT m.id, m.base, f.* FROM footprints f JOIN models m ON m.key = f.model "
+        "SELECT m.id, f.* FROM footprints f JOIN models m ON m.key = f.model "
         "WHERE ($1 IS NULL OR m.base = $1) "
         "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
         [base, None if keys is None else list(keys)],
     )
     found = []
     for row in rows:
-        id, base, key = (row.pop(name) for name in ("id", "base", "model"))
         try:
-            found.append(ModelFootprint(id, base, key, footprint_of(**row)))
+            footprint = footprint_of(row)
         except ValueError as err:
-            line = f"{session.path}: the footprint of {id}: {err}; index it again"
+            line = f"{session.path}: the footprint of {row['id']}: {err}; index it again"
             raise StoreDamaged(line) from err
+        found.append(ModelFootprint(row["id"], row["model"], footprint))
     return found
 
 

@@ -347,7 +347,7 @@ def lacking(table: str, rows: str, keys: Mapping[int, int]) -> str:
 def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> None:
     """Give models what they lack of a table, bit for bit, from other rows of its columns, which
     have other keys: there → here."""
-    with session.registered("taken_keys", key_pairs("old", "new", keys)):
+    with session.registered("taken_keys", key_pairs(keys)):
         session.execute(
             f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
             + lacking(table, rows, keys)
@@ -461,7 +461,7 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
     """Give models and all that belongs to them other keys: old → new."""
     if not keys:
         return
-    with session.registered("moved_keys", key_pairs("old", "new", keys)):
+    with session.registered("moved_keys", key_pairs(keys)):
         session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
         for table in (*BESIDE, *(table for _, table in tables(session))):
             session.execute(
@@ -469,13 +469,12 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
             )
 
 
-def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
-    """Keys and what they stand for, as a table of two columns of these names."""
+def key_pairs(keys: Mapping[int, int]) -> pa.Table:
+    """Keys and what they become, as the columns `old` and `new` of a table."""
     import pyarrow as pa
 
-    return pa.table(
-        {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
-    )
+    schema = pa.schema([("old", pa.int64()), ("new", pa.int64())])
+    return pa.table([list(keys), list(keys.values())], schema)
 
 
 # data sets that were kept as queries

@@ -154,7 +154,7 @@ def test_a_slot_s_sketch_is_the_codes_of_its_numbers():
     pool = _pool(_updates(8))
 
     for slot in SLOTS:
-        matrix = SketchMatrix.of_model({slot: pool.slot_sketch(slot)}, pool.recipe)
+        matrix = SketchMatrix.of_rows([{slot: pool.slot_sketch(slot)}], pool.recipe)
         for start, numbers in zip((0, 128, 384), _numbers(pool, slot).values(), strict=True):
             # the four levels of Max 1960, for a standard deviation of 1
             deviations = numbers / np.sqrt(np.mean(numbers**2))
@@ -174,7 +174,7 @@ def test_a_side_that_is_not_seen_whole_counts_nothing(cut_axis, unseen):
     factors = factorise(LowRankDelta(left, right), 16, seed=0)
     _add(pool, SLOTS[0], factors, shape=(48, 24), cut_axis=cut_axis)
 
-    weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
+    weights = SketchMatrix.of_rows([{SLOTS[0]: pool.slot_sketch(SLOTS[0])}], pool.recipe).weights
 
     assert dict(zip(SLOT_DIMS, weights[0, 0].tolist(), strict=True)) == {
         block: float(block != unseen) for block in SLOT_DIMS
@@ -188,7 +188,7 @@ def test_a_slot_counts_by_the_share_that_is_not_rounding(scale):
     factors = factorise(LowRankDelta(left * scale, right), 16, seed=0)
     _add(pool, SLOTS[0], factors, noise_norm=0.6 * factors.fro_norm)
 
-    weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
+    weights = SketchMatrix.of_rows([{SLOTS[0]: pool.slot_sketch(SLOTS[0])}], pool.recipe).weights
 
     # √(1 − 0.6²), in float16
     assert np.allclose(weights, 0.8, rtol=2**-11)

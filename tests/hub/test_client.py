@@ -37,13 +37,13 @@ def test_no_log_line_at_any_level_holds_a_secret(hub, session, caplog):
 
 SCRIPT = """
 import json, sys
-from deltadex.indexer.hub import HubWeights, describe, list_family, read_small_file
+from deltadex.indexer.hub import FamilyWalk, HubWeights, describe, read_small_file
 
 class Memory(dict):
     load = dict.get
     save = dict.__setitem__
 
-family = [m.id for m in list_family("org/base", remember=Memory())]
+family = [m.id for m in FamilyWalk(base="org/base", memory=Memory())]
 model = describe("org/base")
 checkpoint = HubWeights(model).open()
 names = list(checkpoint.tensors)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import SourceError
-from deltadex.indexer.hub import WalkCounts, list_family
+from deltadex.indexer.hub import FamilyWalk, WalkCounts
 from deltadex.indexer.hub.session import HubSession
 
 WEIGHTS = {"model.safetensors": b""}
@@ -36,7 +36,7 @@ def grow(hub, **children):
 
 
 def walk(base, session, memory=None, **options):
-    family = list_family(base, remember=memory or Memory(), session=session, **options)
+    family = FamilyWalk(base=base, memory=memory or Memory(), session=session, **options)
     return [model.id for model in family]
 
 
@@ -62,7 +62,7 @@ def test_a_family_is_walked_newest_first_through_cycles_and_not_below_quantised_
     hub.add("org/grandchild", WEIGHTS, parents=("org/child",))
     hub.add("org/merged", WEIGHTS, parents=("org/grandchild",), relation="merge")
 
-    family = list_family("org/base", remember=Memory(), session=session)
+    family = iter(FamilyWalk(base="org/base", memory=Memory(), session=session))
     first = [next(family).id, next(family).id]
     # a page is requested when its models are wanted; the other is refused: children are not counted
     assert [r.status for r in hub.log if r.path == "/api/models"] == [400, 200]
@@ -158,7 +158,7 @@ def test_what_no_catalog_could_hold_is_mended_or_left_out(hub, session, download
     odd = {"createdAt": "yesterday", "downloads": downloads, "pipeline_tag": "\ud800x"}
     hub.raw_entries = [{"id": "../etc"}, {"id": "a\x00b"}, {"id": "org/odd", **odd}]
 
-    model = next(list_family("org/base", remember=Memory(), session=session))
+    model = next(iter(FamilyWalk(base="org/base", memory=Memory(), session=session)))
 
     assert model.id == "org/odd"
     assert (model.created_at, model.downloads) == (None, None)
@@ -260,10 +260,10 @@ def test_a_remembered_walk_looks_no_name_up_again(hub, session):
     card = {"datasets": [{}, None, "imdb"]}
     hub.add("org/early", WEIGHTS, parents=("base", "old/mid"), cardData=card)
     memory, counts = Memory(), WalkCounts()
-    first = list(list_family("org/base", remember=memory, session=session))
+    first = list(FamilyWalk(base="org/base", memory=memory, session=session))
     hub.behave()
 
-    second = list(list_family("org/base", remember=memory, session=session, counts=counts))
+    second = list(FamilyWalk(base="org/base", memory=memory, session=session, counts=counts))
 
     assert second == first
     assert [model.card_data for model in second] == [model.card_data for model in first]

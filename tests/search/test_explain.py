@@ -50,7 +50,8 @@ SLOTS = [Slot(stack, layer, role) for stack in ("encoder", "decoder") for layer 
 def cosine_of_find_similar(ours, theirs, weights):
     """The plain cosine of two models, as a search shows it."""
     a, b = (
-        SketchMatrix.of_model({s.slot: s.sketch for s in model}, RECIPE) for model in (ours, theirs)
+        SketchMatrix.of_rows([{s.slot: s.sketch for s in model}], RECIPE)
+        for model in (ours, theirs)
     )
     shares = np.array([weights[block] for block in BLOCKS])
     coded = shares @ a.cosines(b)[:, 0, 0] / shares.sum()

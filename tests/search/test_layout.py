@@ -1,3 +1,5 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,8 +8,11 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import trustworthiness
 
 from deltadex.errors import RequestError
+from deltadex.records import Layout
 from deltadex.search import layout
-from deltadex.search.layout import METHODS, choose_landmarks, place_models
+from deltadex.search.layout import choose_landmarks, place_models
+
+METHODS = get_args(Layout)
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):

@@ -68,7 +68,7 @@ def test_a_model_that_is_removed_meanwhile_is_no_answer(tmp_path):
     vectors = {"a": [1, 0, 0, 0], "a-twin": [1, 0, 0, 0], "b": [1, 1, 0, 0], "c": [0, 1, 0, 0]}
     models = (make_indexed(id, vector) for id, vector in vectors.items())
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        view, query = resolve(catalog, StoredQuery("a", "base"), None, None)
+        view, query = resolve(catalog, StoredQuery("a", "base"), None)
         before = nearest(view, query, k=10)
         assert (names(before), before.compared) == (["a-twin", "b", "c"], 3)
 
@@ -148,7 +148,7 @@ def test_of_a_large_family_the_nearest_of_each_kind_are_scored(
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 15)
     monkeypatch.setattr(neighbours, "CANDIDATES", 8)
     query = replace(fresh([1, 2, 3, 4]), kind=kind)
-    view, resolved = resolve(two_kinds, query, None, None)
+    view, resolved = resolve(two_kinds, query, None)
     allowed = None if author is None else view.rows_where(Filters(author=author))
 
     rows = candidates_of(view, resolved, k, allowed)
@@ -175,7 +175,6 @@ OF_PLAIN = {"recipe": "mean-factors"}
 @pytest.mark.parametrize(
     ("query", "options", "error", "message"),
     [
-        (StoredQuery("b"), {"k": 0}, RequestError, "k must be at least 1, got 0"),
         (StoredQuery("nowhere"), {}, UnknownModel, "nowhere"),
         (StoredQuery("bad"), {}, RequestError, "not indexed .truncated: short."),
         (StoredQuery("b"), {"recipe": "none-such"}, UnknownRecipe, "none-such.*sketch"),

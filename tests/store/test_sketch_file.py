@@ -51,7 +51,7 @@ def _keys(catalog):
 def _as_stored(catalog, keys):
     """The sketches of models by way of the catalog's slots."""
     return [
-        _rows(SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE))[0]
+        _rows(SketchMatrix.of_rows([{s.slot: s.sketch for s in catalog.slots(key)}], RECIPE))[0]
         for key in keys
     ]
 

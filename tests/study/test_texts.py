@@ -42,7 +42,6 @@ def test_tables_and_json_lines_give_text_group_and_id(tmp_path, name, content):
     texts = read(tmp_path / name, content)
 
     assert texts == Texts(ENTRIES)
-    assert texts.groups == ("eng_Latn", "fra_Latn")
 
 
 def test_other_files_have_one_text_a_line_and_only_line_feeds_and_carriage_returns_end_it(tmp_path):

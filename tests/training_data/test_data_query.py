@@ -64,11 +64,11 @@ def test_parts_are_of_all_classes_and_of_equal_size():
     assert (found.loss, found.counts["classes"], found.examples, len(parts)) == (
         "classification", 3, 48, 4
     )  # fmt: skip
-    whole = SketchMatrix.of_model(found.whole, RECIPE)
+    whole = SketchMatrix.of_rows([found.whole], RECIPE)
     for part in parts:
         assert part.keys() == found.whole.keys()
         # a part of the sum is alike, and is not the sum
-        assert 0.2 < whole.cosines(SketchMatrix.of_model(part, RECIPE)).mean() < 0.999
+        assert 0.2 < whole.cosines(SketchMatrix.of_rows([part], RECIPE)).mean() < 0.999
 
 
 def test_the_scale_of_numbers_does_not_matter_to_a_regression():

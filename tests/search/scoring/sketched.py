@@ -65,7 +65,7 @@ def sketch_matrix(numbers):
     """Of models' numbers, by model, slot and block."""
     matrix = SketchMatrix.empty({"update": 64, "output": 64, "input": 64}, SLOTS, len(numbers))
     for row, model in enumerate(numbers):
-        one = SketchMatrix.of_model(sketch(model), SKETCHES)
+        one = SketchMatrix.of_rows([sketch(model)], SKETCHES)
         order = [one.slots.index(slot) for slot in SLOTS]
         matrix.weights[row], matrix.codes[row] = one.weights[0, order], one.codes[0, order]
     return matrix
