@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from .parents import MOST_CHANGED, SCREENED, Kind, Parent, Parentage, find_paren
 from .reconstruction import reconstruct
 
 BLOCK_MODELS = 8192
+
+SUM_OF_MEAN = 0.02
+"""How far the weights of a mean are from 1, by sketches."""
 
 HUB = "hub"
 
@@ -151,14 +155,26 @@ def find_merge(
     created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
     later = [n for n, id in enumerate(search.ids) if made and (created.get(id) or "") > made]
-    parentage = find_parents(
-        search.target, search.family, search.ids, excluded=search.excluded, later=later
-    )
-    merge = FoundMerge(model=model, base=base, parentage=parentage)
+    find = partial(find_parents, search.target, search.family, search.ids, later=later)
+    parentage, notes, excluded = find(excluded=search.excluded), list[str](), [*search.excluded]
+    while (mean := _mean_of_it(parentage.parents)) is not None:
+        notes.append(f"{mean.model} is a merge of it, with a weight of {1 / mean.weight:.3g}")
+        excluded.append(search.ids.index(mean.model))
+        parentage = find(excluded=excluded)
+    merge = FoundMerge(model=model, base=base, parentage=parentage, notes=tuple(notes))
     if source is None:
-        lines = ("its files are not there: its parents are by sketches, and not proven",)
-        return replace(merge, notes=lines if parentage.parents else ())
+        line = "its files are not there: its parents are by sketches, and not proven"
+        return replace(merge, notes=(*notes, *[line] * bool(parentage.parents)))
     return _proven(catalog, merge, source) if parentage.is_related else merge
+
+
+def _mean_of_it(parents: Sequence[Parent]) -> Parent | None:
+    """The parent that is itself a mean of the model and the others, if one is: x = (m − bp) / a is
+    m = ax + bp."""
+    above = [parent for parent in parents if parent.weight > 1]
+    if len(parents) < 2 or len(above) != 1 or any(0 < p.weight <= 1 for p in parents):
+        return None
+    return above[0] if abs(sum(parent.weight for parent in parents) - 1) <= SUM_OF_MEAN else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +245,7 @@ def _proven(catalog: Catalog, merge: FoundMerge, source: str) -> FoundMerge:
         base, merged = sample.of_the_base(), sample.read(source)
         read = [_readable(parent, sample, family) for parent in found.parents]
     except (BaseError, ModelError, RequestError) as err:
-        return replace(merge, notes=(f"not proven by its weights: {err}",))
+        return replace(merge, notes=(*merge.notes, f"not proven by its weights: {err}"))
     named, weights = [parent for parent, _ in read], [parent.weight for parent in found.parents]
     places = setting_places(sample.modules)
     proof = reconstruct(base, merged, [rows for _, rows in read], weights, places=places)

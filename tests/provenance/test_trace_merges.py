@@ -147,6 +147,13 @@ def test_a_fine_tune_is_no_merge_and_has_no_config(family, tmp_path):
     assert trace(family, "m5")["copies"] == ["m5-again"]
 
 
+def test_a_part_of_an_indexed_merge_is_none_of_it_and_the_rest(family):
+    answer = trace(family, "m1")
+
+    assert (answer["verdict"], answer["parents"]) == ("fine-tune", [])
+    assert "mean is a merge of it, with a weight of 0.7" in answer["notes"]
+
+
 @pytest.mark.parametrize("type", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("weight", "parents"), [(1, {}), (0.98, {"m1": 0.98}), (0.9, {"m1": 0.9})])
 def test_a_copy_in_a_shorter_type_is_a_copy_and_a_scaled_update_none(
