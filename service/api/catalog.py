@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -179,7 +180,8 @@ class Readers:
             _prepare(reader, goes_on)
 
     def prepare_first_looks(self) -> None:
-        """Have the page's first map of a large family there when it is asked for."""
+        """Have what the page's first map needs there when it is asked for."""
+        import_module("sklearn.decomposition")  # takes longer than the axes of a small family
         with self._catalog.reader() as reader:
             serving.prepare_first_looks(reader)
 

@@ -307,7 +307,7 @@
 
   function tell() {
     const { family, seen } = map;
-    const words = filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
+    const words = !family.count ? "" : filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
       : `${format.count(family.count, "fine-tune")} of ${deltadex.nameOf(family.document.base)}`;
     byId("counted").textContent = words;
     byId("none").hidden = seen > 0;
