@@ -53,7 +53,7 @@
   const row = (i) => make("tr", {}, make("th", { scope: "row" }, make("div", { class: "line" },
     legend.swatch(legend.datasetItem(map.family.name("dataset", i)), map.family.hollow[i] === 1),
     button({ class: "link", title: map.family.id(i), onclick: () => deltadex.card.open(map.family.id(i)),
-      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i), Infinity)))))),
+      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i))))))),
   make("td", {}, map.family.name("dataset", i) ?? "unlabelled"), make("td", {}, map.family.name("author", i) ?? ""));
 
   function table(asked, places) {
