@@ -45,8 +45,7 @@
 
   // What it is, before what it was trained on.
   function headline(found) {
-    const what = [found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind,
-      found.base && deltadex.nameOf(found.base), found.task, found.license, found.created_at && day(found.created_at)];
+    const what = [deltadex.words.kind(found.kind), found.method !== found.kind && found.method, found.base && deltadex.nameOf(found.base), found.task, found.license, found.created_at && day(found.created_at)];
     return make("div", { class: "card-head" },
       make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
         make("p", { class: "soft" }, what.filter(Boolean).join(" · "))),
@@ -55,10 +54,10 @@
 
   // Words by the weights; the data set by whoever states it.
   function trained(found) {
-    const item = legend.datasetItem(found.dataset), raw = found.dataset_raw !== found.dataset && found.dataset_raw;
+    const raw = found.dataset_raw !== found.dataset && found.dataset_raw;
     const said = found.dataset && found.label_source && `stated by ${STATED[found.label_source] ?? found.label_source}${raw ? `: ${raw}` : ""}`;
     return [found.words?.length ? make("p", { class: "words" }, make("span", { class: "soft" }, "By its weights: "), found.words.join(", ")) : null,
-      make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
+      make("p", { class: "tags" }, make("span", { class: "tag" }, legend.mark(found.dataset, found.kind !== "full"), found.dataset ?? "unlabelled"),
         said ? make("span", { class: "soft small" }, said) : null,
         found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)];
   }
@@ -154,7 +153,6 @@
   function placed(asked) {
     if (card.hidden) return;
     map.chosen = map.family.place.get(asked.model) ?? -1;
-    if (details) top(details);
     if (deltadex.visitor.isOpen()) { deltadex.visitor.show(); return; }
     deltadex.neighbours.redraw();
     deltadex.data.update(asked);

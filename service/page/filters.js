@@ -59,7 +59,7 @@
   function chips(asked) {
     return state.FILTERS.filter((name) => asked[name]).map((name) =>
       button({ class: "chip", onclick: () => state.change({ [name]: "" }), "aria-label": `Remove filter ${NAMES[name]} ${name === "area" ? "drawn" : asked[name]}` },
-        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, name === "area" ? "drawn" : asked[name]), icon("close")));
+        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, name === "area" ? "drawn" : deltadex.words.called(name, asked[name])), icon("close")));
   }
 
   function describe(asked) {
@@ -76,7 +76,7 @@
     for (const name of ["dataset", "author"]) {
       byId(`${name}s`).replaceChildren(...family[`${name}s`].slice(0, OFFERED).map((value) => make("option", { value })));
     }
-    deltadex.options(field("kind"), [["", "any"], ...family.kinds.map((kind) => [kind, kind])], state.current.kind);
+    deltadex.options(field("kind"), [["", "any"], ...family.kinds.map((kind) => [kind, deltadex.words.kind(kind)])], state.current.kind);
     deltadex.options(field("status"), STATUSES, state.current.status);
     offerClusters();
   }

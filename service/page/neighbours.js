@@ -89,12 +89,11 @@
 
   function row({ found, copies }, sameAs) {
     const other = state.current.other === found.model;
-    const item = legend.datasetItem(found.dataset);
     const same = found.dataset !== null && found.dataset === sameAs;
     return make("tr", { onpointerenter: () => light(found.model), onpointerleave: () => light(null),
       onfocusin: () => light(found.model), onfocusout: () => light(null), class: other ? "on" : null },
     make("th", { scope: "row" }, make("div", { class: "line" },
-      legend.swatch(item, map.family.hollow[map.family.place.get(found.model)] === 1),
+      legend.mark(found.dataset, map.family.hollow[map.family.place.get(found.model)] === 1),
       button({ class: "link", title: `${found.model}\n${about(found)}${found.author ? ` · ${found.author}` : ""}`,
         onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, breakable(short(found.model)))),
       copies.length ? badge(copies) : "", deltadex.words.copier(found.model)),

@@ -25,10 +25,10 @@
 
   function option(model, n) {
     const facts = [model.words && `by ${model.words.join(", ")}`, model.dataset ?? "unlabelled",
-      model.author && `by ${model.author}`, model.kind, model.verdict === "perhaps" && model.verdict];
+      model.author && `by ${model.author}`, deltadex.words.kind(model.kind), model.verdict === "perhaps" && model.verdict];
     return make("li", { role: "option", id: `found-${n}`, "aria-selected": String(n === active),
       onpointerdown: (event) => event.preventDefault(), onclick: () => choose(n) },
-    deltadex.legend.swatch(deltadex.legend.datasetItem(model.dataset), (model.kind ?? "full") !== "full"),
+    deltadex.legend.mark(model.dataset, (model.kind ?? "full") !== "full"),
     make("span", { class: "name" }, model.model),
     make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
   }

@@ -66,8 +66,12 @@
   // A name that a line breaks behind its signs, and not within a word.
   const breakable = (id) => parted(id).flatMap((part, n) => (n ? [make("wbr"), part] : [part]));
 
+  // A value of a column as it is shown.
+  const called = (column, value) => (column === "kind" && value === "full" ? "full fine-tune" : value);
+  const kind = (value) => called("kind", value);
+
   const copier = (id) => button({ class: "round copy", "aria-label": `Copy the name ${id}`, title: "Copy the whole name",
     onclick: () => deltadex.copied(id, "Name copied") }, icon("copy"));
 
-  Object.assign(deltadex, { words: { help, short, brief, breakable, clipped, commonPrefix, copier } });
+  Object.assign(deltadex, { words: { help, short, brief, breakable, clipped, called, kind, commonPrefix, copier } });
 }

@@ -39,3 +39,17 @@ def test_no_name_covers_a_point_and_none_is_a_singleton(visit, width):
     assert "alone" not in names
     assert names & {"imdb", "sst2", "agnews", "trec", "mpqa"}
     assert [text for text in written["texts"] if text["over"]] == []
+
+
+def test_the_card_keeps_the_colours_of_the_map_when_these_go_to_what_is_in_sight(visit):
+    family = MadeUp(models=240, datasets=tuple(f"d{n:02}" for n in range(30)))
+    with served(family) as address:
+        page = visit(f"{address}?model={family.rows[29]['model']}")
+        page.wait_for_selector("#card-top .swatch")
+        shown, found = page.evaluate("""() => { const { map, legend, colours } = deltadex, i = map.chosen;
+            map.view.set({ x: map.family.x[i], y: map.family.y[i], zoom: 20 });
+            legend.inView();
+            const circle = document.querySelector("#card-top .swatch circle"), item = legend.datasetItem("d29");
+            return [circle.getAttribute("stroke"), [item.key, colours.css(colours.rgbOf(map.colours, item))]]; }""")
+
+    assert found == ["=d29", shown]

@@ -156,7 +156,7 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
     top = page.locator("#card-top").inner_text()
-    assert "full · base-model · text-classification · mit · 2024-05-06" in top
+    assert "full fine-tune · base-model · text-classification · mit · 2024-05-06" in top
     assert "By its weights: film, actor, scene" in top
     assert f"{model['dataset']}\nstated by its card" in top
     page.locator("#facts summary").click()

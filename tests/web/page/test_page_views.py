@@ -163,7 +163,7 @@ def test_the_list_of_models_counts_its_facets_and_each_filters_it(visit, address
     page.locator(".facet [aria-pressed=true]").click()
     page.wait_for_selector("#models-body >> text=60 models")
 
-    assert [text.split() for text in before] == [["full", "40"], ["adapter", "20"]]
+    assert [text.split() for text in before] == [["full", "fine-tune", "40"], ["adapter", "20"]]
     assert pressed.split() == ["adapter", "20"]
     assert datasets == 5
 
