@@ -47,7 +47,7 @@
   function showWords({ neighbours, asked, families }) {
     const about = neighbours.filter(({ verdict }) => verdict !== NOTHING);
     const why = !families.length ? "and this family cannot be asked by words"
-      : asked.length ? `and none matches ${asked.join(", ")}` : "and no word of it is known here";
+      : asked.length ? `and none stands out for ${asked.join(", ")}` : "and no word of it is known here";
     const told = about.length ? `${format.count(about.length, "model")} found by words, none by name` : `${NO_NAME}, ${why}`;
     show(about, told, [told]);
   }

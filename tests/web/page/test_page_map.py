@@ -146,6 +146,18 @@ def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, ad
     assert models == ["lab0/m000000", "lab5/m000005"]  # the others match nothing
 
 
+def test_words_that_models_have_and_none_stands_out_for_are_not_denied(visit):
+    family = MadeUp(models=20)
+    answer = family.search({"text": "film", "k": "3"})[1]
+    for near in answer["neighbours"]:
+        near["verdict"] = "matches nothing"
+    family.search = lambda _: (200, answer)
+    with served(family) as address:
+        page = visit(address)
+        page.locator("#search").fill("film")
+        page.wait_for_selector("#found >> text=No model of that name, and none stands out for film")
+
+
 def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address, family):
     page = visit(address)
 
