@@ -6,7 +6,7 @@
   const BROAD = 0.6, STRIP_PX = 40; // a panel broader than this share is a sheet, or lies on top
   const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
   const STATED = { labels: "your labels", tags: "its tags", card: "its card", "model-index": "its card’s results", sentence: "its card’s text", name: "its name" };
-  let byKeyboard = false, details = null;
+  let byKeyboard = false, details = null, linked = ""; // the model that a link opened, and no view of the map
 
   // From a click the card opens beside the map; from keys it also takes the focus.
   function open(model, { fly = false } = {}) {
@@ -111,7 +111,10 @@
 
   function update(asked, previous) {
     const opened = card.hidden && asked.model !== "";
-    if (opened && previous) map.lend();
+    if (opened && (previous || !asked.at)) {
+      map.lend();
+      linked = previous ? "" : asked.model;
+    }
     const guest = deltadex.visitor.isOpen();
     card.hidden = !(asked.model || guest) || !["map", "models"].includes(asked.view);
     deltadex.selection.update(asked);
@@ -127,6 +130,7 @@
       for (const row of card.querySelectorAll("tr.on, [aria-pressed=true].round")) row.classList.remove("on");
       if (!fresh) near(asked);
     }
+    if (previous && asked.view !== previous.view && !map.view.byHand) map.show();
     map.dirty();
   }
 
@@ -156,7 +160,10 @@
     if (deltadex.visitor.isOpen()) { deltadex.visitor.show(); return; }
     deltadex.neighbours.redraw();
     deltadex.data.update(asked);
-    if (!asked.at) map.reveal(map.chosen, false);
+    if (!map.view.byHand) {
+      if (linked === asked.model) map.reveal(map.chosen, true);
+      map.show();
+    }
     map.dirty();
   }
 

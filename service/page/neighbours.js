@@ -173,7 +173,7 @@
     load(box, (how) => deltadex.source.similar(params, how), (answer) => {
       shown = { asked, answer, sameAs };
       redraw();
-      if (map.chosen >= 0) map.show([map.chosen, ...map.links.map(({ at }) => at)]);
+      map.show();
     }, "Searching…");
   }
 

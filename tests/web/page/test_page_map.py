@@ -108,6 +108,16 @@ def test_a_choice_fits_its_neighbours_into_the_free_space_and_gives_the_view_bac
     assert after[2] == moved[2] if by_hand else after == before
 
 
+@pytest.mark.parametrize("view", ["", "&at=0.5000,0.2500,1.500"])
+def test_a_link_to_a_model_fits_its_neighbours_unless_it_holds_a_view(visit, address, view):
+    page = visit(f"{address}?model=lab1/m000001{view}")
+    page.wait_for_selector("#neighbours tbody tr")
+
+    camera = page.evaluate(CAMERA)
+    assert camera == ["0.500", "0.250", "1.500"] if view else float(camera[2]) > 1
+    assert view or page.evaluate(FREE)
+
+
 def test_search_offers_as_one_types_and_enter_flies_there(visit, address):
     page = visit(address)
 
