@@ -110,13 +110,14 @@
   }
 
   function update(asked, previous) {
-    const opened = card.hidden && asked.model !== "";
+    const closed = card.hidden, opened = closed && asked.model !== "";
     if (opened && (previous || !asked.at)) {
       map.lend();
       linked = previous ? "" : asked.model;
     }
     const guest = deltadex.visitor.isOpen();
     card.hidden = !(asked.model || guest) || !["map", "models"].includes(asked.view);
+    if (!card.hidden && (closed || (previous && asked.model !== previous.model))) deltadex.filters.close();
     deltadex.selection.update(asked);
     map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
     place();
@@ -167,12 +168,12 @@
     map.dirty();
   }
 
-  // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
+  // The map's middle is the middle of what panels leave of it: one at its right, and the legend. Offsets, since the card slides in.
   function place() {
-    const panels = [card, byId("selection"), byId("legend")], { clientWidth: width, clientHeight: height } = byId("main");
-    document.body.classList.toggle("with-card", panels.slice(0, 2).some((panel) => !panel.hidden));
+    const beside = [card, byId("selection"), byId("filters")], { clientWidth: width, clientHeight: height } = byId("main");
+    document.body.classList.toggle("with-card", beside.some((panel) => !panel.hidden));
     const inset = { left: 0, right: 0, top: 0, bottom: 0 };
-    for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of panels.filter((panel) => panel.offsetWidth)) {
+    for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [byId("legend"), ...beside].filter((panel) => panel.offsetWidth)) {
       if (offsetWidth > BROAD * width) Object.assign(inset, offsetTop > STRIP_PX ? { bottom: height - offsetTop } : { top: offsetTop + offsetHeight });
       else Object.assign(inset, offsetLeft > width / 3 ? { right: width - offsetLeft } : { left: offsetLeft + offsetWidth });
     }

@@ -88,7 +88,9 @@
   }
 
   const open = (shown) => {
+    if (byId("filters").hidden !== shown) return;
     byId("filters").hidden = !shown;
+    deltadex.card.place();
     byId("filter").setAttribute("aria-expanded", String(shown));
   };
 
@@ -106,9 +108,13 @@
       field(name).onchange = (event) => state.change({ [name]: event.target.value.trim(), page: "1" });
     }
     byId("filters").onkeydown = (event) => {
-      if (event.key === "Escape") { event.stopPropagation(); byId("filters-close").click(); }
       if (event.key === "Enter" && event.target.matches("input")) event.target.dispatchEvent(new Event("change"));
     };
+    addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || byId("filters").hidden || event.defaultPrevented) return;
+      event.preventDefault(); // of a card beneath
+      byId("filters-close").click();
+    });
     byId("where-field").hidden = !deltadex.source.can.details;
     byId("status-field").hidden = !deltadex.source.can.details;
     byId("cluster-field").hidden = !deltadex.source.can.cluster;

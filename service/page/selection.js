@@ -83,7 +83,9 @@
     byId("counts").setAttribute("aria-expanded", String(asked.counts === "on"));
     if (panel.hidden) panel.replaceChildren();
     else show(asked);
-    if (panel.hidden !== before) deltadex.card.place();
+    if (panel.hidden === before) return;
+    if (before) deltadex.filters.close();
+    deltadex.card.place();
   }
 
   function close() {

@@ -46,10 +46,12 @@ def test_the_card_keeps_the_colours_of_the_map_when_these_go_to_what_is_in_sight
     with served(family) as address:
         page = visit(f"{address}?model={family.rows[29]['model']}")
         page.wait_for_selector("#card-top .swatch")
-        shown, found = page.evaluate("""() => { const { map, legend, colours } = deltadex, i = map.chosen;
+        shown, found = (
+            page.evaluate("""() => { const { map, legend, colours } = deltadex, i = map.chosen;
             map.view.set({ x: map.family.x[i], y: map.family.y[i], zoom: 20 });
             legend.inView();
             const circle = document.querySelector("#card-top .swatch circle"), item = legend.datasetItem("d29");
             return [circle.getAttribute("stroke"), [item.key, colours.css(colours.rgbOf(map.colours, item))]]; }""")
+        )
 
     assert found == ["=d29", shown]

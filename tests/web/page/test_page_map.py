@@ -241,6 +241,34 @@ def test_a_likeness_is_explained_by_role_layer_and_matrix(visit, address):
     assert "other=" in page.url
 
 
+def test_one_panel_is_open_at_a_place_and_the_map_is_beside_it(visit, address):
+    page = visit(address)
+    panels = ("#filters", "#selection", "#card")
+
+    page.click("#filter")
+    seen = [[page.locator(panel).is_visible() for panel in panels]]
+    left = page.locator("#filters").bounding_box()["x"]
+    free = page.evaluate(
+        "() => { const { view } = deltadex.map; return view.size[0] - view.inset.right; }"
+    )
+    acts = (
+        lambda: page.click("#counts"),
+        lambda: page.click("#filter"),
+        lambda: click_model(page, 1),
+    )
+    for act in acts:
+        act()
+        seen.append([page.locator(panel).is_visible() for panel in panels])
+
+    assert free <= left
+    assert seen == [
+        [True, False, False],
+        [False, True, False],
+        [True, False, False],
+        [False, False, True],
+    ]
+
+
 def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, address):
     page = visit(address + "?model=lab1/m000001", expected="422")
     page.wait_for_selector("#neighbours tbody tr")
