@@ -160,8 +160,8 @@
 
     // Written beside its place where nothing is yet, with a line to it; not at all where there is no room near.
     text(scene, words, [x, y], gap, size, weight, rgb, { mark = null, most = LEADER_FROM } = {}) {
-      const { context } = this, { colours } = scene;
-      if (x < 0 || y < 0 || x > this.width || y > this.height) return false;
+      const { context } = this, { colours, inset: { left, right, top, bottom } } = scene;
+      if (x < left || y < top || x > this.width - right + INSET_PX || y > this.height - bottom) return false; // under a panel
       context.font = `${weight} ${size}px ${FONT}`;
       const half = context.measureText(words).width / 2 + 3, tall = size * 0.7;
       for (const far of WAYS.filter((way) => way <= most)) {

@@ -50,15 +50,18 @@
       left || open ? button({ class: "inline small", "data-key": column, onclick: fold }, open ? "Show fewer" : `${format.whole(left)} more`) : null);
   }
 
+  // The columns of the table of which something is known.
+  const named = () => ["dataset", "author"].filter((name) => map.family.document[`${name}s`].length);
+
   const row = (i) => make("tr", {}, make("th", { scope: "row" }, make("div", { class: "line" },
     legend.mark(map.family.name("dataset", i), map.family.hollow[i] === 1),
     button({ class: "link", title: map.family.id(i), onclick: () => deltadex.card.open(map.family.id(i)),
       onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i))))))),
-  make("td", {}, map.family.name("dataset", i) ?? "unlabelled"), make("td", {}, map.family.name("author", i) ?? ""));
+  named().map((name) => make("td", {}, map.family.name(name, i) ?? map.family.columns(name)[2])));
 
   function table(asked, places) {
     return [make("table", { class: "near picked" }, make("caption", { class: "unseen" }, "Models that are seen"),
-      make("thead", {}, make("tr", {}, ["model", "dataset", "author"].map((text) => make("th", { scope: "col" }, text)))),
+      make("thead", {}, make("tr", {}, ["model", ...named()].map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, places.slice(0, ROWS).map(row))),
     places.length > ROWS ? button({ class: "inline small", onclick: () => state.change({ view: "models" }) }, `All ${format.whole(places.length)} in Models`) : null];
   }
