@@ -1,7 +1,7 @@
 "use strict";
 {
   const { byId, make, button, icon, say } = deltadex;
-  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30;
+  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30, BRIEF = 40;
 
   const MEANINGS = {
     probability: "How likely both were trained on the same data, by models of this family, or of families like it, whose data is known.",
@@ -42,16 +42,16 @@
   const parted = (name) => name.split(/(?<=[/_. -])(?![/_. -])/);
 
   // The first and last parts of a long name that there is room for; within a word only where one part is too long.
-  function clipped(name) {
-    if (name.length <= LONGEST) return name;
+  function clipped(name, most = LONGEST) {
+    if (name.length <= most) return name;
     const parts = parted(name);
     let head = "", tail = "";
     for (;;) {
       const first = head.length <= tail.length;
-      if (head.length + tail.length + parts.at(first ? 0 : -1).length >= LONGEST) break;
+      if (head.length + tail.length + parts.at(first ? 0 : -1).length >= most) break;
       first ? head += parts.shift() : tail = parts.pop() + tail;
     }
-    return tail ? `${head}…${tail}` : `${name.slice(0, LONGEST / 2)}…${name.slice(1 - LONGEST / 2)}`;
+    return tail ? `${head}…${tail}` : `${name.slice(0, most / 2)}…${name.slice(1 - most / 2)}`;
   }
 
   // A model's name without what all of its family share.
@@ -59,7 +59,7 @@
 
   // The same, clipped where no other model's name begins and ends so.
   function brief(id) {
-    const { prefix, document: { models } } = deltadex.map.family, whole = short(id), [head, tail] = clipped(whole).split("…");
+    const { prefix, document: { models } } = deltadex.map.family, whole = short(id), [head, tail] = clipped(whole, BRIEF).split("…");
     return tail === undefined || models.some((other) => other !== id && other.startsWith(prefix + head) && other.endsWith(tail)) ? whole : `${head}…${tail}`;
   }
 
