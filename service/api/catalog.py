@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -181,7 +180,8 @@ class Readers:
 
     def prepare_first_looks(self) -> None:
         """Have what the page's first map needs there when it is asked for."""
-        import_module("sklearn.decomposition")  # takes longer than the axes of a small family
+        import sklearn.decomposition  # noqa: F401 - it takes longer than a small family's axes
+
         with self._catalog.reader() as reader:
             serving.prepare_first_looks(reader)
 

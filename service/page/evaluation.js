@@ -64,7 +64,7 @@
 
   // Too few labels to score is no failure; where that is known, the service is not asked.
   async function scores(asked, how) {
-    const { labelled, datasets } = deltadex.family();
+    const { labelled, datasets } = deltadex.family() ?? {};
     if (labelled <= datasets) return {};
     try {
       return await deltadex.source.evaluation({ ...deltadex.withRecipe(), exclude: asked.exclude }, how);
