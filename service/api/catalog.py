@@ -179,7 +179,9 @@ class Readers:
             _prepare(reader, goes_on)
 
     def prepare_first_looks(self) -> None:
-        """Have the page's first map of a large family there when it is asked for."""
+        """Have what the page's first map needs there when it is asked for."""
+        import sklearn.decomposition  # noqa: F401 - it takes longer than a small family's axes
+
         with self._catalog.reader() as reader:
             serving.prepare_first_looks(reader)
 

@@ -6,7 +6,7 @@
   const BROAD = 0.6, STRIP_PX = 40; // a panel broader than this share is a sheet, or lies on top
   const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
   const STATED = { labels: "your labels", tags: "its tags", card: "its card", "model-index": "its card’s results", sentence: "its card’s text", name: "its name" };
-  let byKeyboard = false, details = null;
+  let byKeyboard = false, details = null, linked = ""; // the model that a link opened, and no view of the map
 
   // From a click the card opens beside the map; from keys it also takes the focus.
   function open(model, { fly = false } = {}) {
@@ -45,8 +45,7 @@
 
   // What it is, before what it was trained on.
   function headline(found) {
-    const what = [found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind,
-      found.base && deltadex.nameOf(found.base), found.task, found.license, found.created_at && day(found.created_at)];
+    const what = [deltadex.words.kind(found.kind), found.method !== found.kind && found.method, found.base && deltadex.nameOf(found.base), found.task, found.license, found.created_at && day(found.created_at)];
     return make("div", { class: "card-head" },
       make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, deltadex.words.breakable(found.model), deltadex.words.copier(found.model)),
         make("p", { class: "soft" }, what.filter(Boolean).join(" · "))),
@@ -55,10 +54,10 @@
 
   // Words by the weights; the data set by whoever states it.
   function trained(found) {
-    const item = legend.datasetItem(found.dataset), raw = found.dataset_raw !== found.dataset && found.dataset_raw;
+    const raw = found.dataset_raw !== found.dataset && found.dataset_raw;
     const said = found.dataset && found.label_source && `stated by ${STATED[found.label_source] ?? found.label_source}${raw ? `: ${raw}` : ""}`;
     return [found.words?.length ? make("p", { class: "words" }, make("span", { class: "soft" }, "By its weights: "), found.words.join(", ")) : null,
-      make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
+      make("p", { class: "tags" }, make("span", { class: "tag" }, legend.mark(found.dataset, found.kind !== "full"), found.dataset ?? "unlabelled"),
         said ? make("span", { class: "soft small" }, said) : null,
         found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)];
   }
@@ -111,10 +110,14 @@
   }
 
   function update(asked, previous) {
-    const opened = card.hidden && asked.model !== "";
-    if (opened && previous) map.lend();
+    const closed = card.hidden, opened = closed && asked.model !== "";
+    if (opened && (previous || !asked.at)) {
+      map.lend();
+      linked = previous ? "" : asked.model;
+    }
     const guest = deltadex.visitor.isOpen();
     card.hidden = !(asked.model || guest) || !["map", "models"].includes(asked.view);
+    if (!card.hidden && (closed || (previous && asked.model !== previous.model))) deltadex.filters.close();
     deltadex.selection.update(asked);
     map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
     place();
@@ -128,6 +131,7 @@
       for (const row of card.querySelectorAll("tr.on, [aria-pressed=true].round")) row.classList.remove("on");
       if (!fresh) near(asked);
     }
+    if (previous && asked.view !== previous.view && !map.view.byHand) map.show();
     map.dirty();
   }
 
@@ -154,20 +158,22 @@
   function placed(asked) {
     if (card.hidden) return;
     map.chosen = map.family.place.get(asked.model) ?? -1;
-    if (details) top(details);
     if (deltadex.visitor.isOpen()) { deltadex.visitor.show(); return; }
     deltadex.neighbours.redraw();
     deltadex.data.update(asked);
-    if (!asked.at) map.reveal(map.chosen, false);
+    if (!map.view.byHand) {
+      if (linked === asked.model) map.reveal(map.chosen, true);
+      map.show();
+    }
     map.dirty();
   }
 
-  // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
+  // The map's middle is the middle of what panels leave of it: one at its right, and the legend. Offsets, since the card slides in.
   function place() {
-    const panels = [card, byId("selection"), byId("legend")], { clientWidth: width, clientHeight: height } = byId("main");
-    document.body.classList.toggle("with-card", panels.slice(0, 2).some((panel) => !panel.hidden));
+    const beside = [card, byId("selection"), byId("filters")], { clientWidth: width, clientHeight: height } = byId("main");
+    document.body.classList.toggle("with-card", beside.some((panel) => !panel.hidden));
     const inset = { left: 0, right: 0, top: 0, bottom: 0 };
-    for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of panels.filter((panel) => panel.offsetWidth)) {
+    for (const { offsetLeft, offsetTop, offsetWidth, offsetHeight } of [byId("legend"), ...beside].filter((panel) => panel.offsetWidth)) {
       if (offsetWidth > BROAD * width) Object.assign(inset, offsetTop > STRIP_PX ? { bottom: height - offsetTop } : { top: offsetTop + offsetHeight });
       else Object.assign(inset, offsetLeft > width / 3 ? { right: width - offsetLeft } : { left: offsetLeft + offsetWidth });
     }

@@ -61,7 +61,7 @@
         make("thead", {}, make("tr", {}, ["Model", "Dataset", "Verdict", "fdr"].map((text) => make("th", { scope: "col" }, text)))),
         make("tbody", {}, shown.map((answer) => make("tr", {},
           make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(answer.model, { fly: true }) }, make("span", { class: "name" }, answer.model))),
-          make("td", {}, answer.source === "kept data" ? legend.star(true) : legend.swatch(legend.datasetItem(answer.dataset)), " ", answer.dataset,
+          make("td", {}, answer.source === "kept data" ? legend.star(true) : legend.mark(answer.dataset), " ", answer.dataset,
             answer.source === "kept data" ? make("span", { class: "soft" }, " · kept data") : ""),
           make("td", {}, answer.verdict),
           make("td", { class: "number" }, format.percent(answer.fdr))))))),

@@ -62,11 +62,17 @@
           make("tbody", {}, rows.map((row, i) => make("tr", {}, make("th", { scope: "row" }, names[i]), row.slice(0, columns.length).map((n, j) => cell(n, i, j))))))));
   }
 
-  // Too few labels to score is no failure.
-  const unscored = (error) => {
-    if (error.status !== 422) throw error;
-    return { told: error.message };
-  };
+  // Too few labels to score is no failure; where that is known, the service is not asked.
+  async function scores(asked, how) {
+    const { labelled, datasets } = deltadex.family() ?? {};
+    if (labelled <= datasets) return {};
+    try {
+      return await deltadex.source.evaluation({ ...deltadex.withRecipe(), exclude: asked.exclude }, how);
+    } catch (error) {
+      if (error.status !== 422) throw error;
+      return { told: error.message };
+    }
+  }
 
   let shown = null;
 
@@ -86,7 +92,7 @@
   function update(asked) {
     const box = byId("evaluation-body");
     byId("exclude").value = asked.exclude;
-    load(box, (how) => deltadex.source.evaluation({ ...deltadex.withRecipe(), exclude: asked.exclude }, how).catch(unscored), (found) => show(box, found),
+    load(box, (how) => scores(asked, how), (found) => show(box, found),
       "Scoring each model’s neighbours…");
   }
 

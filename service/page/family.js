@@ -53,7 +53,7 @@
       this.settled = [this.x.slice(), this.y.slice()]; // while models move, where to
       this.stars = (document.data ?? []).map((data) => ({
         ...data, x: across(data.x), y: up(data.y), standsOut: data.verdict !== "no model stands out",
-        label: data.name.length > 28 ? `${data.name.slice(0, 27)}…` : data.name,
+        label: deltadex.words.clipped(data.name),
       }));
       this.grid = new deltadex.Grid(this.x, this.y);
       const full = document.kinds.indexOf("full");

@@ -59,7 +59,7 @@
   function chips(asked) {
     return state.FILTERS.filter((name) => asked[name]).map((name) =>
       button({ class: "chip", onclick: () => state.change({ [name]: "" }), "aria-label": `Remove filter ${NAMES[name]} ${name === "area" ? "drawn" : asked[name]}` },
-        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, name === "area" ? "drawn" : asked[name]), icon("close")));
+        make("span", { class: "soft" }, NAMES[name]), make("span", { class: "name" }, name === "area" ? "drawn" : deltadex.words.called(name, asked[name])), icon("close")));
   }
 
   function describe(asked) {
@@ -76,7 +76,7 @@
     for (const name of ["dataset", "author"]) {
       byId(`${name}s`).replaceChildren(...family[`${name}s`].slice(0, OFFERED).map((value) => make("option", { value })));
     }
-    deltadex.options(field("kind"), [["", "any"], ...family.kinds.map((kind) => [kind, kind])], state.current.kind);
+    deltadex.options(field("kind"), [["", "any"], ...family.kinds.map((kind) => [kind, deltadex.words.kind(kind)])], state.current.kind);
     deltadex.options(field("status"), STATUSES, state.current.status);
     offerClusters();
   }
@@ -88,7 +88,9 @@
   }
 
   const open = (shown) => {
+    if (byId("filters").hidden !== shown) return;
     byId("filters").hidden = !shown;
+    deltadex.card.place();
     byId("filter").setAttribute("aria-expanded", String(shown));
   };
 
@@ -106,9 +108,13 @@
       field(name).onchange = (event) => state.change({ [name]: event.target.value.trim(), page: "1" });
     }
     byId("filters").onkeydown = (event) => {
-      if (event.key === "Escape") { event.stopPropagation(); byId("filters-close").click(); }
       if (event.key === "Enter" && event.target.matches("input")) event.target.dispatchEvent(new Event("change"));
     };
+    addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || byId("filters").hidden || event.defaultPrevented) return;
+      event.preventDefault(); // of a card beneath
+      byId("filters-close").click();
+    });
     byId("where-field").hidden = !deltadex.source.can.details;
     byId("status-field").hidden = !deltadex.source.can.details;
     byId("cluster-field").hidden = !deltadex.source.can.cluster;

@@ -41,6 +41,9 @@
     return items.find((item) => item.key === `=${name}`) ?? { colour: "tail" };
   }
 
+  // The mark of a model, in the colour that its dataset has now.
+  const mark = (dataset, hollow) => Object.assign(swatch(datasetItem(dataset), hollow), { of: [dataset, hollow] });
+
   function off(asked, items) {
     const keys = items.map((item) => item.key);
     if (asked.only.length) return new Set(keys.filter((key) => !asked.only.includes(key)));
@@ -95,6 +98,7 @@
   function categories(asked, seen, before) {
     const { family } = map, found = colours.categorise(...family.columns(asked.colour),
       { seen, before, tones: asked.colour === "cluster" ? "clusters" : "of" });
+    if (asked.colour === "kind") for (const item of found.items) item.name = deltadex.words.kind(item.name);
     if (asked.colour === "cluster" && family.clusters) {
       for (const item of found.items) item.name = family.clusterTitles[family.clusterNames.indexOf(item.key.slice(1))] ?? item.name;
     }
@@ -110,6 +114,7 @@
     map.categories = found;
     if (asked.colour === "dataset") map.datasets = found;
     refresh(asked);
+    deltadex.selection.update(asked);
     map.restyle();
   }
 
@@ -120,6 +125,7 @@
     byId("categories").replaceChildren(...items.map(row));
     byId("categories").querySelectorAll("button")[focused]?.focus();
     counted();
+    for (const old of document.querySelectorAll(".swatch")) if (old.of) old.replaceWith(mark(...old.of));
     byId("every").disabled = map.hidden.size === 0;
     byId("colour").value = asked.colour;
     kinds();
@@ -129,9 +135,8 @@
   function kinds() {
     const named = { colour: "text" };
     const family = map.family.document;
-    byId("kinds").replaceChildren(...[["full fine-tune", false, "full"], ["adapter", true, "adapter"]]
-      .filter(([, , kind]) => family.kinds.includes(kind))
-      .map(([text, hollow]) => make("span", {}, swatch(named, hollow), text)),
+    byId("kinds").replaceChildren(...["full", "adapter"].filter((kind) => family.kinds.includes(kind))
+      .map((kind) => make("span", {}, swatch(named, kind !== "full"), deltadex.words.kind(kind))),
     ...(family.downloads.some((n) => n > 0) ? [make("span", {}, "larger: more downloads")] : []),
     ...(map.family.contours.length ? [make("span", {}, "lines: models lie as densely along each")] : []));
   }
@@ -142,5 +147,5 @@
     byId("nothing").onclick = () => keep(new Set(map.categories.items.map((item) => item.key)), map.categories.items);
   }
 
-  deltadex.legend = { star, start, counted, inView, update, refresh, swatch, datasetItem };
+  deltadex.legend = { star, start, counted, inView, update, refresh, mark, datasetItem };
 }

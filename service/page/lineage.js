@@ -35,7 +35,7 @@
     if (edge.parent !== tree.base) words.push(`p ${edge.probability.toFixed(2)}`);
     const at = map.family.place.get(edge.child), dataset = at === undefined ? null : map.family.name("dataset", at);
     words.push(dataset, edge.words.join(", "));
-    return [at === undefined ? null : legend.swatch(legend.datasetItem(dataset), map.family.hollow[at] === 1),
+    return [at === undefined ? null : legend.mark(dataset, map.family.hollow[at] === 1),
       button({ class: "link", onclick: () => deltadex.card.open(edge.child, { fly: true }) }, make("span", { class: "name" }, deltadex.words.breakable(edge.child))),
       make("span", { class: "soft small" }, words.filter(Boolean).join(" · "))];
   }

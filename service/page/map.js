@@ -152,6 +152,8 @@
     const [x, y, zoom] = at.split(",").map(Number);
     view.flight = null;
     view.set([x, y, zoom].every(Number.isFinite) ? { x, y, zoom } : HOME);
+    if (at) lent = null;
+    else if (lent) lend();
   }
 
   const HOME = { x: 0, y: 0, zoom: 1 };
@@ -176,15 +178,17 @@
     const [[left, right], [low, high]] = [0, 1].map((side) => corners.map((corner) => corner[side])).map((values) => [Math.min(...values), Math.max(...values)]);
     const { left: beside, right: other, top, bottom } = view.inset, [width, height] = view.size;
     const fit = Math.min((width - beside - other - FRAME_PX) / (right - left), (height - top - bottom - FRAME_PX) / (high - low)) / view.unit;
-    view.flyTo({ x: (left + right) / 2, y: (low + high) / 2, zoom: Math.min(fit, Math.max(1, view.camera.zoom)) });
+    view.flyTo({ x: (left + right) / 2, y: (low + high) / 2, zoom: Math.min(fit, Math.max(1, (view.flight?.to ?? view.camera).zoom)) });
   }
 
   const inFreeSpace = ([x, y]) => x > view.inset.left + 20 && x < view.size[0] - view.inset.right - 20
     && y > view.inset.top + 20 && y < view.size[1] - view.inset.bottom - 20;
 
-  // All of these models, unless they are in sight already, or the address says what is.
-  function show(models) {
-    if (lent && !models.every((i) => inFreeSpace(place(i)))) fitTo(models.map((i) => [map.family.x[i], map.family.y[i]]));
+  // What is chosen and its neighbours, unless they are in sight already, or the address says what is.
+  function show() {
+    const models = [map.chosen, ...map.links.map(({ at }) => at)];
+    if (!lent || map.chosen < 0 || !stage.clientWidth) return;
+    if (view.flight || !models.every((i) => inFreeSpace(place(i)))) fitTo(models.map((i) => [map.family.x[i], map.family.y[i]]));
   }
 
   // The view as it was lent to a card, unless it was moved by hand since.
@@ -203,7 +207,7 @@
   }
 
   function revealPlace(u, v, near) {
-    if (inFreeSpace(view.toScreen(u, v)) && !near) return;
+    if (!stage.clientWidth || (inFreeSpace(view.toScreen(u, v)) && !near)) return;
     const zoom = near ? Math.max(view.camera.zoom, Math.min(6, 1 + map.family.count / 40)) : view.camera.zoom;
     view.flyTo({ x: u, y: v, zoom });
   }
@@ -307,7 +311,7 @@
 
   function tell() {
     const { family, seen } = map;
-    const words = filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
+    const words = !family.count ? "" : filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
       : `${format.count(family.count, "fine-tune")} of ${deltadex.nameOf(family.document.base)}`;
     byId("counted").textContent = words;
     byId("none").hidden = seen > 0;

@@ -7,7 +7,7 @@
   // What a column is sorted by, its heading, its cells, and whether a model has something there.
   const COLUMNS = [
     ["dataset", "Dataset", (found) => found.dataset ?? make("span", { class: "soft" }, "unlabelled"), () => true],
-    ["author", "Author", text("author"), has("author")], [null, "Kind", text("kind"), has("kind")],
+    ["author", "Author", text("author"), has("author")], [null, "Kind", (found) => deltadex.words.kind(found.kind), has("kind")],
     ["downloads", "Downloads", (found) => (has("downloads")(found) ? format.whole(found.downloads) : ""), has("downloads")],
     [null, "Status", (found) => (found.code ? `${found.status}: ${found.code}` : found.status), (found) => found.status !== "indexed"],
   ];
@@ -31,7 +31,7 @@
 
   const row = (columns) => (found) => make("tr", { class: state.current.model === found.model ? "on" : null },
     make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(found.model) },
-      legend.swatch(legend.datasetItem(found.dataset), found.kind !== "full"), make("span", { class: "name" }, deltadex.words.breakable(found.model)))),
+      legend.mark(found.dataset, found.kind !== "full"), make("span", { class: "name" }, deltadex.words.breakable(found.model)))),
     columns.map(([sort, name, cell]) => make("td", { class: numeric(sort), "data-name": name, title: name === "Status" ? found.reason : null }, cell(found))));
 
   const FACETS = [["dataset", "Dataset"], ["author", "Author"], ["kind", "Kind"], ["status", "Status"]], VALUES = 8;
@@ -44,7 +44,7 @@
     return make("div", { class: "facet", role: "group", "aria-label": title }, make("h3", {}, title),
       values.slice(0, VALUES).map(({ value, models }) => button({ class: "chip", "aria-pressed": String(asked[name] === value),
         onclick: () => state.change({ [name]: asked[name] === value ? "" : value, page: "1" }) },
-      make("span", { class: "name" }, value), make("span", { class: "soft number" }, format.whole(models)))),
+      make("span", { class: "name" }, deltadex.words.called(name, value)), make("span", { class: "soft number" }, format.whole(models)))),
       left ? make("span", { class: "soft small" }, `and ${format.count(left, "other model")}`) : null);
   }
 

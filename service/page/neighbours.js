@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, load, map, legend, format, words: { help, short, breakable } } = deltadex;
+  const { byId, make, button, icon, state, load, map, legend, format, words: { help, short, brief, breakable } } = deltadex;
   const COUNTS = ["5", "10", "20", "50", "100"];
   const FULL_Z = 10; // where a line is widest, unless a neighbour's z is higher
   const NULL_ALONE = "the null alone";
@@ -24,7 +24,7 @@
 
   // Labels that contradict what the weights say.
   const doubts = (suspects = []) => (suspects.length ? make("ul", { class: "notes" }, suspects.map(({ model, dataset, own_z: own, nearer, z }) =>
-    make("li", {}, make("b", { title: model }, short(model)), ` is labelled ${dataset} (z ${format.signed(own, 1)}), and nearer to ${nearer} (z ${format.signed(z, 1)})`))) : null);
+    make("li", {}, make("b", { title: model }, breakable(brief(model))), ` is labelled ${dataset} (z ${format.signed(own, 1)}), and nearer to ${nearer} (z ${format.signed(z, 1)})`))) : null);
 
   // The verdict on the nearest, and how often such a verdict is wrong.
   function verdict(list, answer) {
@@ -33,7 +33,7 @@
     if (!list.some(standsOut)) return [make("p", { class: "headline" }, silent(list, answer))];
     if (!standsOut(best)) return [make("p", { class: "headline" }, others(list, answer))];
     return [make("p", { class: "headline" }, `${capital(SAYS[best.verdict] ?? `${best.verdict} as`)} `,
-      make("b", { title: best.model }, short(best.model)), best.dataset ? `, ${best.dataset}` : "",
+      make("b", { title: best.model }, breakable(brief(best.model))), best.dataset ? `, ${best.dataset}` : "",
       make("span", { class: "soft" }, sure ? ` (${format.rate(best.fdr)} of such answers are wrong)` : " (too few models to say how often such answers are wrong)")),
     make("p", { class: "soft small" }, others(list, answer))];
   }
@@ -89,14 +89,13 @@
 
   function row({ found, copies }, sameAs) {
     const other = state.current.other === found.model;
-    const item = legend.datasetItem(found.dataset);
     const same = found.dataset !== null && found.dataset === sameAs;
     return make("tr", { onpointerenter: () => light(found.model), onpointerleave: () => light(null),
       onfocusin: () => light(found.model), onfocusout: () => light(null), class: other ? "on" : null },
     make("th", { scope: "row" }, make("div", { class: "line" },
-      legend.swatch(item, map.family.hollow[map.family.place.get(found.model)] === 1),
+      legend.mark(found.dataset, map.family.hollow[map.family.place.get(found.model)] === 1),
       button({ class: "link", title: `${found.model}\n${about(found)}${found.author ? ` · ${found.author}` : ""}`,
-        onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, breakable(short(found.model, Infinity)))),
+        onclick: () => deltadex.card.open(found.model, { fly: false }) }, make("span", { class: "name" }, breakable(short(found.model)))),
       copies.length ? badge(copies) : "", deltadex.words.copier(found.model)),
     make("span", { class: "under soft" }, standsOut(found) ? make("b", { class: "verdict" }, `${found.verdict} · `) : null,
       make("span", { class: same ? "same" : null }, about(found)), make("span", { class: "more" }, ` · ${numbers(found)}`))),
@@ -174,7 +173,7 @@
     load(box, (how) => deltadex.source.similar(params, how), (answer) => {
       shown = { asked, answer, sameAs };
       redraw();
-      if (map.chosen >= 0) map.show([map.chosen, ...map.links.map(({ at }) => at)]);
+      map.show();
     }, "Searching…");
   }
 

@@ -3,7 +3,7 @@
   const { css } = deltadex.colours;
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const SCORES_SHOWN = 5, ZOOM_PX = [64, 178], INSET_PX = 24; // what the buttons take of the corner
-  const MARGIN_PX = 6, GUEST_PX = 13, STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24, NAMES = 24;
+  const MARGIN_PX = 6, GUEST_PX = 13, RING_PX = 6, STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24, NAMES = 24;
   const LEADER_FROM = 10, WAYS = [2, 10, 22, 38, 60, 90, 130]; // pixels from what is named
   const DIRECTIONS = [[0, -1], [1, 0], [-1, 0], [0, 1], [0.7, -0.9], [-0.7, -0.9], [0.7, 0.9], [-0.7, 0.9],
     [1, -0.5], [-1, -0.5], [1, 0.5], [-1, 0.5]];
@@ -46,6 +46,7 @@
       [this.width, this.height] = [canvas.width / scene.ratio, canvas.height / scene.ratio];
       this.taken = [[this.width - scene.inset.right + INSET_PX - ZOOM_PX[0] / 2, this.height - ZOOM_PX[1] / 2, ZOOM_PX[0] / 2, ZOOM_PX[1] / 2]];
       if (scene.visitor) this.taken.push([...scene.visitor, GUEST_PX, GUEST_PX]);
+      if (chosen >= 0) this.taken.push([...scene.place(chosen), ...Array(2).fill(scene.radiusOf(chosen) + RING_PX)]);
       deltadex.contours.draw(context, scene);
       deltadex.lasso.paint(context, scene);
       if (chosen >= 0 || scene.guest) this.links(scene, links);
@@ -100,7 +101,7 @@
       const most = Math.max(deltadex.neighbours.FULL_Z, ...links.map((link) => link.z));
       context.lineCap = "butt";
       for (const link of [...links].reverse()) {
-        const [[x, y], [u, v]] = between(guest ?? place(chosen), place(link.at), guest ? GUEST_PX : radiusOf(chosen) + 6, radiusOf(link.at) + 2);
+        const [[x, y], [u, v]] = between(guest ?? place(chosen), place(link.at), guest ? GUEST_PX : radiusOf(chosen) + RING_PX, radiusOf(link.at) + 2);
         const lit = marked === link.at;
         if (link.standsOut) this.taken.push(...this.between(x, y, u, v).map((at) => [...at, 2, 2]));
         context.strokeStyle = css(lit ? colours.accent : colours.text);
@@ -128,11 +129,13 @@
     }
 
     scores(scene, links) {
-      const { place, radiusOf, colours, marked } = scene;
+      const { place, radiusOf, colours, marked, guest, chosen } = scene;
+      const [x, y] = guest ?? place(chosen), size = guest ? GUEST_PX : radiusOf(chosen) + RING_PX;
       const told = links.filter((link, n) => n < SCORES_SHOWN || link.at === marked);
       told.sort((a, b) => (b.at === marked) - (a.at === marked));
       for (const link of told) {
-        this.text(scene, `z ${deltadex.format.signed(link.z, 1)}`, place(link.at), radiusOf(link.at), 11.5, 500, colours.text);
+        const [u, v] = place(link.at), gap = Math.hypot(u - x, v - y) < size ? size : radiusOf(link.at);
+        this.text(scene, `z ${deltadex.format.signed(link.z, 1)}`, [u, v], gap, 11.5, 500, colours.text);
       }
     }
 
@@ -157,8 +160,8 @@
 
     // Written beside its place where nothing is yet, with a line to it; not at all where there is no room near.
     text(scene, words, [x, y], gap, size, weight, rgb, { mark = null, most = LEADER_FROM } = {}) {
-      const { context } = this, { colours } = scene;
-      if (x < 0 || y < 0 || x > this.width || y > this.height) return false;
+      const { context } = this, { colours, inset: { left, right, top, bottom } } = scene;
+      if (x < left || y < top || x > this.width - right + INSET_PX || y > this.height - bottom) return false; // under a panel
       context.font = `${weight} ${size}px ${FONT}`;
       const half = context.measureText(words).width / 2 + 3, tall = size * 0.7;
       for (const far of WAYS.filter((way) => way <= most)) {

@@ -25,10 +25,10 @@
 
   function option(model, n) {
     const facts = [model.words && `by ${model.words.join(", ")}`, model.dataset ?? "unlabelled",
-      model.author && `by ${model.author}`, model.kind, model.verdict === "perhaps" && model.verdict];
+      model.author && `by ${model.author}`, deltadex.words.kind(model.kind), model.verdict === "perhaps" && model.verdict];
     return make("li", { role: "option", id: `found-${n}`, "aria-selected": String(n === active),
       onpointerdown: (event) => event.preventDefault(), onclick: () => choose(n) },
-    deltadex.legend.swatch(deltadex.legend.datasetItem(model.dataset), (model.kind ?? "full") !== "full"),
+    deltadex.legend.mark(model.dataset, (model.kind ?? "full") !== "full"),
     make("span", { class: "name" }, model.model),
     make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
   }
@@ -47,7 +47,7 @@
   function showWords({ neighbours, asked, families }) {
     const about = neighbours.filter(({ verdict }) => verdict !== NOTHING);
     const why = !families.length ? "and this family cannot be asked by words"
-      : asked.length ? `and none matches ${asked.join(", ")}` : "and no word of it is known here";
+      : asked.length ? `and none stands out for ${asked.join(", ")}` : "and no word of it is known here";
     const told = about.length ? `${format.count(about.length, "model")} found by words, none by name` : `${NO_NAME}, ${why}`;
     show(about, told, [told]);
   }

@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, format, map, legend, bars, colours, words: { short, breakable } } = deltadex;
+  const { byId, make, button, icon, state, format, map, legend, bars, colours, words: { short, breakable, called } } = deltadex;
   const COLUMNS = [["dataset", "Dataset"], ["author", "Author"], ["month", "Date"], ["kind", "Kind"]];
   const FEW = 6, MANY = 60, ROWS = 40, MONTHS = 12;
   const panel = byId("selection");
@@ -32,12 +32,12 @@
 
   function line(asked, column, [value, n], most) {
     const colour = column === "dataset" ? colours.css(colours.rgbOf(map.colours, legend.datasetItem(value))) : null;
-    const parts = [make("span", { class: "name" }, value ?? map.family.columns(column)[2]), bars.bar(n, [0, most], colour),
+    const parts = [make("span", { class: "name" }, called(column, value) ?? map.family.columns(column)[2]), bars.bar(n, [0, most], colour),
       make("span", { class: "n number" }, format.whole(n))];
     if (value === null) return make("li", {}, make("span", { class: "row" }, parts));
     const on = asked[column] === value;
     return make("li", {}, button({ class: "row", "aria-pressed": String(on), "data-key": `${column} ${value}`,
-      title: on ? "Show the others again" : `Only ${value}`, onclick: () => state.change({ [column]: on ? "" : value, page: "1" }) }, parts));
+      title: on ? "Show the others again" : `Only ${called(column, value)}`, onclick: () => state.change({ [column]: on ? "" : value, page: "1" }) }, parts));
   }
 
   function histogram(asked, [column, title]) {
@@ -50,15 +50,18 @@
       left || open ? button({ class: "inline small", "data-key": column, onclick: fold }, open ? "Show fewer" : `${format.whole(left)} more`) : null);
   }
 
+  // The columns of the table of which something is known.
+  const named = () => ["dataset", "author"].filter((name) => map.family.document[`${name}s`].length);
+
   const row = (i) => make("tr", {}, make("th", { scope: "row" }, make("div", { class: "line" },
-    legend.swatch(legend.datasetItem(map.family.name("dataset", i)), map.family.hollow[i] === 1),
+    legend.mark(map.family.name("dataset", i), map.family.hollow[i] === 1),
     button({ class: "link", title: map.family.id(i), onclick: () => deltadex.card.open(map.family.id(i)),
-      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i), Infinity)))))),
-  make("td", {}, map.family.name("dataset", i) ?? "unlabelled"), make("td", {}, map.family.name("author", i) ?? ""));
+      onpointerenter: () => map.hover(i), onpointerleave: () => map.hover(-1) }, make("span", { class: "name" }, breakable(short(map.family.id(i))))))),
+  named().map((name) => make("td", {}, map.family.name(name, i) ?? map.family.columns(name)[2])));
 
   function table(asked, places) {
     return [make("table", { class: "near picked" }, make("caption", { class: "unseen" }, "Models that are seen"),
-      make("thead", {}, make("tr", {}, ["model", "dataset", "author"].map((text) => make("th", { scope: "col" }, text)))),
+      make("thead", {}, make("tr", {}, ["model", ...named()].map((text) => make("th", { scope: "col" }, text)))),
       make("tbody", {}, places.slice(0, ROWS).map(row))),
     places.length > ROWS ? button({ class: "inline small", onclick: () => state.change({ view: "models" }) }, `All ${format.whole(places.length)} in Models`) : null];
   }
@@ -83,7 +86,9 @@
     byId("counts").setAttribute("aria-expanded", String(asked.counts === "on"));
     if (panel.hidden) panel.replaceChildren();
     else show(asked);
-    if (panel.hidden !== before) deltadex.card.place();
+    if (panel.hidden === before) return;
+    if (before) deltadex.filters.close();
+    deltadex.card.place();
   }
 
   function close() {

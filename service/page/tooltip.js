@@ -6,7 +6,7 @@
   function show(family, i, [x, y], radius) {
     const box = byId("tooltip");
     if (i < 0) { box.hidden = true; return; }
-    const facts = [family.name("author", i) && `by ${family.name("author", i)}`, family.name("kind", i),
+    const facts = [family.name("author", i) && `by ${family.name("author", i)}`, deltadex.words.kind(family.name("kind", i)),
       family.document.downloads[i] !== null && `${format.short(family.document.downloads[i])} ${family.document.downloads[i] === 1 ? "download" : "downloads"}`];
     box.replaceChildren(
       make("strong", {}, family.id(i)),
@@ -36,7 +36,7 @@
   }
 
   const spoken = (family, i) =>
-    [family.id(i), family.topic(i), family.name("kind", i)].filter(Boolean).join(", ");
+    [family.id(i), family.topic(i), deltadex.words.kind(family.name("kind", i))].filter(Boolean).join(", ");
 
   const spokenData = ({ name, examples, nearest: [nearest] }) =>
     `data set ${name}, ${format.count(examples, "example")}, nearest model ${nearest.model}, ${nearest.verdict}`;

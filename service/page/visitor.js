@@ -38,7 +38,7 @@
   function words() {
     const of = placing(visitor), n = of.length;
     if (!n) return "It has no place: none of its neighbours is on the map.";
-    return standsOut(of[0]) ? `It stands at the mean place of the ${format.count(n, "model")} that ${n === 1 ? "stands" : "stand"} out, weighted by z.`
+    return standsOut(of[0]) ? n === 1 ? "It stands where the one model that stands out does." : `It stands at the mean place of the ${format.whole(n)} models that stand out, weighted by z.`
       : `No model stands out: it stands amid the ${format.whole(n)} nearest, and its place means little.`;
   }
 

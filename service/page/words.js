@@ -1,7 +1,7 @@
 "use strict";
 {
   const { byId, make, button, icon, say } = deltadex;
-  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30;
+  const GAP_PX = 6, EDGE_PX = 12, LONGEST = 30, BRIEF = 40;
 
   const MEANINGS = {
     probability: "How likely both were trained on the same data, by models of this family, or of families like it, whose data is known.",
@@ -29,28 +29,49 @@
     return ask;
   }
 
-  // What all names share at their beginning, up to a separator.
+  // What all names share at their beginning, up to a sign behind which each still says what it is: more than a
+  // number, and no half of an author.
   function commonPrefix(names) {
     if (names.length < 2) return "";
     let prefix = names[0];
     for (const name of names) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
-    return prefix.slice(0, Math.max(...["/", "-", "_", "."].map((sign) => prefix.lastIndexOf(sign))) + 1);
+    const ends = [...prefix.matchAll(/[/_.-]+/g)].map(({ index, 0: signs }) => index + signs.length).reverse();
+    return prefix.slice(0, ends.find((end) => /(\/|__)$/.test(prefix.slice(0, end)) || !names.some((name) => /^\d|^$|\/|__/.test(name.slice(end)))) ?? 0);
   }
 
-  const clipped = (name, most = LONGEST) => (name.length <= most ? name
-    : `${name.slice(0, Math.ceil((most - 1) / 2))}…${name.slice(-Math.floor((most - 1) / 2))}`);
+  const parted = (name) => name.split(/(?<=[/_. -])(?![/_. -])/);
 
-  // A model's name without what all of its family share, and with an ellipsis inside where it is long.
-  const short = (id, most) => {
-    const { prefix } = deltadex.map.family;
-    return clipped(id.startsWith(prefix) ? id.slice(prefix.length) : id, most);
-  };
+  // The first and last parts of a long name that there is room for; within a word only where one part is too long.
+  function clipped(name, most = LONGEST) {
+    if (name.length <= most) return name;
+    const parts = parted(name);
+    let head = "", tail = "";
+    for (;;) {
+      const first = head.length <= tail.length;
+      if (head.length + tail.length + parts.at(first ? 0 : -1).length >= most) break;
+      first ? head += parts.shift() : tail = parts.pop() + tail;
+    }
+    return tail ? `${head}…${tail}` : `${name.slice(0, most / 2)}…${name.slice(1 - most / 2)}`;
+  }
+
+  // A model's name without what all of its family share.
+  const short = (id) => (id.startsWith(deltadex.map.family.prefix) ? id.slice(deltadex.map.family.prefix.length) : id);
+
+  // The same, clipped where no other model's name begins and ends so.
+  function brief(id) {
+    const { prefix, document: { models } } = deltadex.map.family, whole = short(id), [head, tail] = clipped(whole, BRIEF).split("…");
+    return tail === undefined || models.some((other) => other !== id && other.startsWith(prefix + head) && other.endsWith(tail)) ? whole : `${head}…${tail}`;
+  }
 
   // A name that a line breaks behind its signs, and not within a word.
-  const breakable = (id) => id.split(/(?<=[/_.-])(?![/_.-])/).flatMap((part, n) => (n ? [make("wbr"), part] : [part]));
+  const breakable = (id) => parted(id).flatMap((part, n) => (n ? [make("wbr"), part] : [part]));
+
+  // A value of a column as it is shown.
+  const called = (column, value) => (column === "kind" && value === "full" ? "full fine-tune" : value);
+  const kind = (value) => called("kind", value);
 
   const copier = (id) => button({ class: "round copy", "aria-label": `Copy the name ${id}`, title: "Copy the whole name",
     onclick: () => deltadex.copied(id, "Name copied") }, icon("copy"));
 
-  Object.assign(deltadex, { words: { help, short, breakable, clipped, commonPrefix, copier } });
+  Object.assign(deltadex, { words: { help, short, brief, breakable, clipped, called, kind, commonPrefix, copier } });
 }

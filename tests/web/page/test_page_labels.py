@@ -39,3 +39,37 @@ def test_no_name_covers_a_point_and_none_is_a_singleton(visit, width):
     assert "alone" not in names
     assert names & {"imdb", "sst2", "agnews", "trec", "mpqa"}
     assert [text for text in written["texts"] if text["over"]] == []
+
+
+COLOURS = """() => {
+  const { map, legend, colours } = deltadex, { x: [...x], y: [...y] } = map.family;
+  map.view.set({ x: x[29], y: y[29], zoom: 20 });
+  legend.inView();
+  const mark = document.querySelector("#card-top .swatch *"), item = legend.datasetItem("d29");
+  return [item.key, mark.getAttribute("stroke") === colours.css(colours.rgbOf(map.colours, item))];
+}"""
+
+
+def test_the_card_keeps_the_colours_of_the_map_when_these_go_to_what_is_in_sight(visit):
+    family = MadeUp(models=240, datasets=tuple(f"d{n:02}" for n in range(30)))
+    with served(family) as address:
+        page = visit(f"{address}?model={family.rows[29]['model']}")
+        page.wait_for_selector("#card-top .swatch")
+        assert page.evaluate(COLOURS) == ["=d29", True]
+
+
+def test_no_score_covers_the_ring_of_what_is_chosen(visit):
+    """Of points so small that the ring is several times as wide."""
+    family = MadeUp(models=4000)
+    for row in family.rows[:12]:
+        row |= {"x": 9.0, "y": 0.0}
+    with served(family) as address:
+        page = visit(f"{address}?model=lab1/m000001&at=0,0,0.5")
+        page.wait_for_selector("#neighbours tbody tr")
+        texts = page.evaluate(WRITTEN)["texts"]
+        of_it = "deltadex.map.family.settled.map((column) => column[1])"
+        x, y = page.evaluate(f"deltadex.map.view.toScreen(...{of_it})")
+    scores = [text for text in texts if text["words"].startswith("z ")]
+    assert scores
+    for text in scores:
+        assert abs(text["x"] - x) > text["half"] + 9 or abs(text["y"] - y) > 15

@@ -108,6 +108,16 @@ def test_a_choice_fits_its_neighbours_into_the_free_space_and_gives_the_view_bac
     assert after[2] == moved[2] if by_hand else after == before
 
 
+@pytest.mark.parametrize("view", ["", "&at=0.5000,0.2500,1.500"])
+def test_a_link_to_a_model_fits_its_neighbours_unless_it_holds_a_view(visit, address, view):
+    page = visit(f"{address}?model=lab1/m000001{view}")
+    page.wait_for_selector("#neighbours tbody tr")
+
+    camera = page.evaluate(CAMERA)
+    assert camera == ["0.500", "0.250", "1.500"] if view else float(camera[2]) > 1
+    assert view or page.evaluate(FREE)
+
+
 def test_search_offers_as_one_types_and_enter_flies_there(visit, address):
     page = visit(address)
 
@@ -146,6 +156,18 @@ def test_a_text_that_names_no_model_finds_those_whose_data_is_about_it(visit, ad
     assert models == ["lab0/m000000", "lab5/m000005"]  # the others match nothing
 
 
+def test_words_that_models_have_and_none_stands_out_for_are_not_denied(visit):
+    family = MadeUp(models=20)
+    answer = family.search({"text": "film", "k": "3"})[1]
+    for near in answer["neighbours"]:
+        near["verdict"] = "matches nothing"
+    family.search = lambda _: (200, answer)
+    with served(family) as address:
+        page = visit(address)
+        page.locator("#search").fill("film")
+        page.wait_for_selector("#found >> text=No model of that name, and none stands out for film")
+
+
 def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address, family):
     page = visit(address)
 
@@ -156,7 +178,7 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     card = page.locator("#card")
     assert page.locator("#card-title").inner_text() == model["model"]
     top = page.locator("#card-top").inner_text()
-    assert "full · base-model · text-classification · mit · 2024-05-06" in top
+    assert "full fine-tune · base-model · text-classification · mit · 2024-05-06" in top
     assert "By its weights: film, actor, scene" in top
     assert f"{model['dataset']}\nstated by its card" in top
     page.locator("#facts summary").click()
@@ -217,6 +239,27 @@ def test_a_likeness_is_explained_by_role_layer_and_matrix(visit, address):
     page.get_by_role("button", name="Show all 24 matrices").click()
     assert page.locator("#explain .bars").last.locator("tr").count() == 24
     assert "other=" in page.url
+
+
+def test_one_panel_is_open_at_a_place_and_the_map_is_beside_it(visit, address):
+    page = visit(address)
+
+    def seen():
+        panels = ("filters", "selection", "card")
+        return [panel for panel in panels if page.locator(f"#{panel}").is_visible()]
+
+    page.click("#filter")
+    opened = seen()
+    left = page.locator("#filters").bounding_box()["x"]
+    width, inset = page.evaluate("[deltadex.map.view.size[0], deltadex.map.view.inset.right]")
+    page.click("#counts")
+    opened += seen()
+    page.click("#filter")
+    opened += seen()
+    click_model(page, 1)
+
+    assert width - inset <= left
+    assert opened + seen() == ["filters", "selection", "filters", "card"]
 
 
 def test_filters_apply_to_points_counts_neighbours_and_say_what_is_wrong(visit, address):

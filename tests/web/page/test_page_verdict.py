@@ -58,3 +58,26 @@ def test_copies_are_one_line_with_a_badge(visit, copies):
     assert badge.all_inner_texts() == ["×3"]
     assert badge.get_attribute("aria-label").startswith("and 2 copies: lab0/run-")
     assert page.locator("#neighbours tbody tr").count() == 8
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("author-{n}/m0", "author-{n}/m0"),
+        ("lab/run-{n}", "run-{n}"),
+        (
+            "u/run{n}__Tuning-a-Model__of__data__checkpoint-20",
+            "run{n}__Tuning-a-…data__checkpoint-20",
+        ),
+        ("u/x__Fine-Tuning-Model-{n}__data__checkpoint-20",) * 2,
+    ],
+)
+def test_names_are_cut_at_their_signs_and_stay_apart(visit, pattern, shown):
+    names = tuple(pattern.format(n=n) for n in range(20))
+    with served(MadeUp(models=20, names=names)) as address:
+        page = visit(f"{address}?model={names[1]}")
+        page.wait_for_selector("#neighbours tbody tr")
+        best = page.locator("#neighbours .headline b")
+        n = names.index(best.get_attribute("title"))
+
+        assert best.inner_text() == shown.format(n=n).removeprefix("u/x__")

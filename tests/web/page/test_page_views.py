@@ -57,6 +57,15 @@ def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
         page.select_option("#view-evaluation .recipe", "mean-factors-1")
 
 
+def test_a_family_of_which_no_two_models_share_a_dataset_is_not_asked_for_scores(visit):
+    few = MadeUp(models=5)
+    with served(few) as address:
+        page = visit(address + "?view=evaluation")
+        page.wait_for_selector("#evaluation-body >> text=Scores need two labelled models")
+
+    assert few.requests["evaluation"] == 0
+
+
 def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
     family.requests.clear()
     page = visit(address + "?view=clusters")
@@ -154,7 +163,7 @@ def test_the_list_of_models_counts_its_facets_and_each_filters_it(visit, address
     page.locator(".facet [aria-pressed=true]").click()
     page.wait_for_selector("#models-body >> text=60 models")
 
-    assert [text.split() for text in before] == [["full", "40"], ["adapter", "20"]]
+    assert [text.split() for text in before] == [["full", "fine-tune", "40"], ["adapter", "20"]]
     assert pressed.split() == ["adapter", "20"]
     assert datasets == 5
 
