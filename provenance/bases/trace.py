@@ -479,7 +479,7 @@ def _member_of(model: str, row: ModelRow | None, reason: str, *, offline: bool) 
     A model that is nowhere is told with the reason of the catalog, which names those like it.
     """
     if row is not None:
-        source = row.record.source
+        source = row.record.place
         folder = folder_at(source) if Path(source).is_absolute() else None
         if folder is not None:
             return find_member(str(folder), row.base, id=row.id)

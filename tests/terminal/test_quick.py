@@ -7,9 +7,13 @@ def test_models_that_are_left_out_are_counted_in_the_first_line():
     document = {"query": {"texts": "a.csv", "reading": ""}, "neighbours": [], "compared": 3}
     document |= {"left_out": [], "meaning": ""}
 
-    with_one, with_none = (
-        next(iter(show_trained_models({**document, "without_footprint": n}))) for n in (1, 0)
+    with_some, with_none = (
+        next(
+            iter(show_trained_models({**document, "without_footprint": n, "without_words": kinds}))
+        )
+        for n, kinds in ((3, {"dense": 2, "frozen": 1}), (0, {}))
     )
 
-    assert "nothing was run; not compared: 1 model without a footprint" in with_one
+    counts = "2 all of whose embedding moved, 1 whose input embedding was not trained"
+    assert f"nothing was run; not compared: 3 models ({counts}); leave out" in with_some
     assert with_none.endswith("nothing was run")
