@@ -131,7 +131,7 @@ def test_models_that_a_file_is_not_compared_with_are_counted_by_the_reason(own, 
 def test_words_of_a_refused_model_say_why_it_was_refused(own, worded, tmp_path):
     own.add(scattered(worded.base, tmp_path / "same"), base=str(worded.base))
 
-    with pytest.raises(RequestError, match="it is not indexed .no-update: every layer matrix"):
+    with pytest.raises(RequestError, match=r"it is not indexed .no-update: every layer matrix"):
         own.words("same")
 
 
