@@ -57,15 +57,17 @@ def build_lexicon(
         vectors = _vectors(model, ids)
         if (meaning := meaning_of(vectors[:MOST_WORDS])) < LEAST_MEANING:
             log.info(
-                "%s: its words have no meaning (%.2f): what updates answer to is not read",
+                "%s: words mean nothing to this base, which is hardly trained (%.2f of at least "
+                "%.2f): no words to which its models answer are read",
                 source,
                 meaning,
+                LEAST_MEANING,
             )
             return NO_LEXICON
         states = _states(model, ids[:MOST_WORDS])
     # whatever a model's own code does, the base's fine-tunes are indexed without
     except Exception as err:
-        log.info("%s: what updates answer to is not read: %s", source, str(err)[:200])
+        log.info("%s: no words to which its models answer are read: %s", source, str(err)[:200])
         return None
     return BaseLexicon(Lexicon(words[:MOST_WORDS], words[MOST_WORDS:], vectors), states)
 

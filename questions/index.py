@@ -120,7 +120,9 @@ def each_family(
     folder = Path(asked.base)
     found = families_below(db._catalog, folder, Path(asked.labels) if asked.labels else None)
     reasons = found.left_out.items()
-    left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
+    left_out: list[Row] = [
+        {"model": id, "code": err.code, "reason": err.reason} for id, err in reasons
+    ]
     reports = []
     for base, ids in found.ids.items():
         try:
@@ -243,5 +245,5 @@ def run_with_progress(
 
 def _kept(n_models: int) -> str:
     if n_models:
-        return f"Progress is saved: {count(n_models, 'model')}; {CONTINUES}"
+        return f"Progress is saved: at least {count(n_models, 'model')}; {CONTINUES}"
     return "No model was finished yet; run the same command again."

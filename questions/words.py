@@ -31,8 +31,9 @@ KINDS = {
 }
 
 UNASKED = (
-    "What its update answers to is not read: `deltadex index` reads it where it is given the "
-    "base's folder, with a tokenizer, and the base's words have a meaning."
+    "The words to which its update answers are not read: `deltadex index` reads them where it is "
+    "given the base's folder, with a tokenizer, and the base is trained so far that words mean "
+    "something to it."
 )
 
 WORDS_SHOWN = 60
