@@ -1,6 +1,7 @@
 """The first line of an answer by words alone."""
 
 from deltadex.questions.find_trained_on.find_trained_on import show_trained_models
+from deltadex.questions.search import show_text_search
 
 
 def test_models_that_are_left_out_are_counted_in_the_first_line():
@@ -17,3 +18,14 @@ def test_models_that_are_left_out_are_counted_in_the_first_line():
     counts = "2 all of whose embedding moved, 1 whose input embedding was not trained"
     assert f"nothing was run; not compared: 3 models ({counts}); leave out" in with_some
     assert with_none.endswith("nothing was run")
+
+
+def test_a_search_that_finds_no_more_than_chance_says_so_in_head_and_rows():
+    row = {"rank": 1, "model": "a", "verdict": "matches nothing", "words": ["email"], "dataset": ""}
+    document = {"asked": ["email"], "unknown": [], "verdict": "matches nothing", "compared": 1}
+    document |= {"neighbours": [row | {"by_chance": 0.6}], "left_out": [], "meaning": ""}
+
+    head, _, section = show_text_search(document)
+
+    assert head == "models by the words email: no match beyond chance"
+    assert "matches nothing" not in str(section)
