@@ -26,6 +26,7 @@ from .terminal.command_line import (
 
 if TYPE_CHECKING:
     from ..indexer import Progress
+    from ..indexer.kept_lexicon import GoOn
     from ..indexer.lexicon import BaseLexicon
 
 
@@ -95,17 +96,18 @@ def index_models(asked: Any, db: Opened) -> IndexReport:
     return IndexReport(report.to_json())
 
 
-def _build_lexicon(source: str, tokenizer: bytes, device: str) -> BaseLexicon | None:
+def _build_lexicon(source: str, tokenizer: bytes, device: str, go_on: GoOn) -> BaseLexicon | None:
     """None where nothing that runs a model is installed."""
     from ..search.vocabulary import Vocabulary
 
+    go_on()
     try:
         from ..data.lexicon import build_lexicon
 
         words = Vocabulary(tokenizer).frequent_words()
     except (StudyError, RequestError):
         return None
-    return build_lexicon(source, words, device)
+    return build_lexicon(source, words, device, go_on)
 
 
 def each_family(
