@@ -53,7 +53,7 @@
     if (source === "labelled models of the family")
       return `Probability from ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")}${from}`;
     return source === "families like it" ? `Probability from families like it, for too few labels of its own${from}`
-      : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed, and fdr is too low in a family as small.`;
+      : `No probability: ${format.count(models, "model")} are too few, ${models_needed} are needed; of so few more are wrong than fdr says.`;
   }
 
   // A data set in words, also where there is no label.
