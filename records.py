@@ -291,6 +291,13 @@ class ModelRecord:
     dtype: str | None = None
 
     @property
+    def place(self) -> str:
+        """`source`, its folder as the system spells it where its name is no Unicode text."""
+        return re.sub(
+            r"\\(udc[89a-f][0-9a-f])", lambda name: chr(int(name[1][1:], 16)), self.source
+        )
+
+    @property
     def partly_read(self) -> str | None:
         """The note that some of its layer matrices were not read, and may differ from the base's;
         None where what is known of it rests on all of them."""

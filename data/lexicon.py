@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from ..arrays import Int8
+from ..indexer.job import Cancelled
 from ..indexer.lexicon import BaseLexicon
 from ..records import Slot
 from ..store import Lexicon
@@ -44,33 +45,45 @@ NO_LEXICON = BaseLexicon(Lexicon([], [], np.zeros((0, 1), np.int8)), {})
 
 
 def build_lexicon(
-    source: str, vocabulary: Mapping[str, int], device: str = "cpu"
+    source: str,
+    vocabulary: Mapping[str, int],
+    device: str = "cpu",
+    go_on: Callable[[], None] = lambda: None,
 ) -> BaseLexicon | None:
     """That of the base in a folder or at a Hub id, without states where its words are few or have
     no meaning; None, with a line in the log, where it cannot be run. `vocabulary`: whole words and
-    their tokens, the most frequent first."""
+    their tokens, the most frequent first; `go_on`: raises `Cancelled` where that is to stop."""
     words, ids = list(vocabulary)[:MOST_KNOWN], list(vocabulary.values())[:MOST_KNOWN]
     if len(words) < FEWEST_WORDS:
         return NO_LEXICON
     try:
+        go_on()
         model = load_task_model(source, device=device)
+        go_on()
         vectors = _vectors(model, ids)
+        go_on()
         if (meaning := meaning_of(vectors[:MOST_WORDS])) < LEAST_MEANING:
             log.info(
-                "%s: its words have no meaning (%.2f): what updates answer to is not read",
+                "%s: words mean nothing to this base, which is hardly trained (%.2f of at least "
+                "%.2f): no words to which its models answer are read",
                 source,
                 meaning,
+                LEAST_MEANING,
             )
             return NO_LEXICON
-        states = _states(model, ids[:MOST_WORDS])
+        states = _states(model, ids[:MOST_WORDS], go_on)
+    except Cancelled:
+        raise
     # whatever a model's own code does, the base's fine-tunes are indexed without
     except Exception as err:
-        log.info("%s: what updates answer to is not read: %s", source, str(err)[:200])
+        log.info("%s: no words to which its models answer are read: %s", source, str(err)[:200])
         return None
     return BaseLexicon(Lexicon(words[:MOST_WORDS], words[MOST_WORDS:], vectors), states)
 
 
-def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
+def _states(
+    model: TaskModel, ids: Sequence[int], go_on: Callable[[], None]
+) -> dict[str, torch.Tensor]:
     """By slot, the states of the words, centred and of unit length; one tensor for all slots of a
     layer that read the same."""
     modules = _reading(model)
@@ -82,7 +95,7 @@ def _states(model: TaskModel, ids: Sequence[int]) -> dict[str, torch.Tensor]:
                 seen[place].append(given[0].detach()[:, WORD].float().cpu())
 
             hooks.enter_context(module.register_forward_pre_hook(keep))
-        _read_alone(model, ids)
+        _read_alone(model, ids, go_on)
     states: dict[str, torch.Tensor] = {}
     for layer, (_, slots) in modules.items():
         unit = _unit(torch.cat(seen[layer]))
@@ -114,12 +127,13 @@ WORD = 1
 """Place of the word: behind one token that begins a text."""
 
 
-def _read_alone(model: TaskModel, ids: Sequence[int]) -> None:
+def _read_alone(model: TaskModel, ids: Sequence[int], go_on: Callable[[], None]) -> None:
     known = model.tokenizer
     starts = known.cls_token_id, known.bos_token_id, known.eos_token_id, known.pad_token_id
     first = next((token for token in starts if token is not None), 0)
     last = [] if known.sep_token_id is None else [known.sep_token_id]
     for start in range(0, len(ids), BATCH):
+        go_on()
         rows = [[first, token, *last] for token in ids[start : start + BATCH]]
         tokens = torch.tensor(rows, device=model.device)
         inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}

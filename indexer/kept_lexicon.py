@@ -12,12 +12,15 @@ from ..store import Catalog, tokenizer_hash
 from ..store.files import lexicon_file, make_folder
 from .base import Base
 from .family import find_member
-from .job import choose_device
+from .job import Cancelled, choose_device
 from .lexicon import BaseLexicon
 
 log = logging.getLogger(__name__)
 
-MakeLexicon = Callable[[str, bytes, str], BaseLexicon | None]
+GoOn = Callable[[], None]
+"""Raises `Cancelled` where a run is being stopped."""
+
+MakeLexicon = Callable[[str, bytes, str, GoOn], BaseLexicon | None]
 """From a base's folder, its tokenizer's JSON, and a device; None where it cannot be run."""
 
 
@@ -25,10 +28,17 @@ def make_lexicon(
     catalog: Catalog, base: Base, device: str, make: MakeLexicon
 ) -> BaseLexicon | None:
     """That of the base's folder; None where its words cannot be asked."""
+
+    def go_on() -> None:
+        if base.session.cancelled.is_set():
+            raise Cancelled
+
     found, tokenizer = kept_lexicon(catalog, base), base.tokenizer()
     if found is None and tokenizer is not None and base.folder is not None:
+        go_on()
         log.info("reading what %s answers to single words", base.name)
-        found = make(str(base.folder), tokenizer, choose_device(device))
+        found = make(str(base.folder), tokenizer, choose_device(device), go_on)
+        go_on()
         if found is not None:
             path = lexicon_file(catalog.path, base.name)
             with suppress(StoreFull, OSError):

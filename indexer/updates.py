@@ -172,7 +172,8 @@ class BaseGate:
             raise ModelError(
                 "wrong-base",
                 f"not a fine-tune of {self.base_name}: |ΔW|/|W| = {self.ratio:.2f} and cosine "
-                f"{self.cosine:.2f} over {self.matrices} matrices (unrelated weights: 1.41 and 0)",
+                f"{self.cosine:.2f} over {count(self.matrices, 'matrix')} (unrelated weights: 1.41 "
+                "and 0)",
             )
 
 

@@ -69,7 +69,7 @@ class KnownBases(Question):
     def answer(self, db: Opened) -> KnownBaseTable:
         from ..provenance import known_bases
 
-        known = known_bases(db._catalog, offline=self.offline)
+        known = known_bases(db._catalog, db._track, offline=self.offline)
         return KnownBaseTable({"bases": [base.to_json() for base in known], "failed": []})
 
 

@@ -228,6 +228,9 @@ def show_neighbours(document: Document) -> Shown:
     if not is_small:
         gap = _gap(neighbours, calibration)
         known += f", a verdict needs {calibration['verdict_from']:.2f}{gap}"
+    probable = [row["probability"] or 0.0 for row in neighbours]
+    if probable != sorted(probable, reverse=True):
+        known += "; ordered by z, not by probability"
     yield f"{known}; fdr: of all answers up to here"
     yield from show_suspects(document["suspects"])
     is_joint = any(n.get("source") for n in neighbours)
@@ -247,7 +250,7 @@ def calibrated_by(calibration: Document) -> str:
             return "probability from families like it: too few labels of its own"
     return (
         f"no probability: {count(calibration['models'], 'model')} are too few, "
-        f"{calibration['models_needed']} are needed, and fdr is too low in a family as small"
+        f"{calibration['models_needed']} are needed; of so few more are wrong than fdr says"
     )
 
 

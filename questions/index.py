@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from .terminal.command_line import (
 
 if TYPE_CHECKING:
     from ..indexer import Progress
+    from ..indexer.kept_lexicon import GoOn
     from ..indexer.lexicon import BaseLexicon
 
 
@@ -75,11 +76,16 @@ class Index(FamilyOptions):
     progress: Progress | None = None
 
     def answer(self, db: Opened) -> IndexReport:
-        from ..indexer import is_several
-
-        if self.source is None and not self.hub and is_several(self.base):
-            return _index_all(self, db)
-        return index_models(self, db)
+        several = each_family(self, lambda one: index_models(one, db).to_json(), db)
+        if several is None:
+            return index_models(self, db)
+        reports, left_out = several
+        sums = ("indexed", "unchanged", "failed", "skipped_models", "bytes_read", "seconds")
+        total = {
+            key: sum((r[key] for r in reports), type(reports[0][key])()) for key in sums if reports
+        }
+        empty = {"indexed": 0, "unchanged": 0, "failed": [], "skipped_models": []}
+        return IndexReport({**empty, **total, "families": reports, "left_out": left_out})
 
 
 def index_models(asked: Any, db: Opened) -> IndexReport:
@@ -90,57 +96,63 @@ def index_models(asked: Any, db: Opened) -> IndexReport:
     return IndexReport(report.to_json())
 
 
-def _build_lexicon(source: str, tokenizer: bytes, device: str) -> BaseLexicon | None:
+def _build_lexicon(source: str, tokenizer: bytes, device: str, go_on: GoOn) -> BaseLexicon | None:
     """None where nothing that runs a model is installed."""
     from ..search.vocabulary import Vocabulary
 
+    go_on()
     try:
         from ..data.lexicon import build_lexicon
 
         words = Vocabulary(tokenizer).frequent_words()
     except (StudyError, RequestError):
         return None
-    return build_lexicon(source, words, device)
+    return build_lexicon(source, words, device, go_on)
 
 
-def _index_all(asked: Index, db: Opened) -> IndexReport:
-    """Every family of a folder, one after the other; the sums of their reports."""
-    from ..indexer import families_below
+def each_family(
+    asked: Any, ask: Callable[[Any], Document], db: Opened
+) -> tuple[list[Document], list[Row]] | None:
+    """What `ask` says of every family of a folder that is given in a base's place, one after the
+    other, and the models left out; None where a base is given."""
+    from ..indexer import families_below, is_several
 
+    if asked.source is not None or asked.hub or not is_several(asked.base):
+        return None
     folder = Path(asked.base)
     found = families_below(db._catalog, folder, Path(asked.labels) if asked.labels else None)
     reasons = found.left_out.items()
-    left_out = [{"model": id, "code": err.code, "reason": err.reason} for id, err in reasons]
+    left_out: list[Row] = [
+        {"model": id, "code": err.code, "reason": err.reason} for id, err in reasons
+    ]
     reports = []
     for base, ids in found.ids.items():
         try:
-            report = index_models(replace(asked, base=base, source=folder, only=ids), db)
+            reports.append(ask(replace(asked, base=base, source=folder, only=ids)))
         except (BaseError, SourceError) as err:
             reason = f"base {base}: {err}"
             row = {"code": "needs-base", "reason": reason}
             left_out += [{"model": id} | row for id in sorted(ids)]
-        else:
-            reports.append(report.to_json())
     if not reports and not left_out:
         raise SourceError(f"{folder}: no model in this folder")
-    sums = ("indexed", "unchanged", "failed", "skipped_models", "bytes_read", "seconds")
-    total = {
-        key: sum((r[key] for r in reports), type(reports[0][key])()) for key in sums if reports
-    }
-    empty = {"indexed": 0, "unchanged": 0, "failed": [], "skipped_models": []}
-    return IndexReport({**empty, **total, "families": reports, "left_out": left_out})
+    return reports, left_out
+
+
+def show_families(document: Document, show: Callable[[Document], Shown]) -> Shown:
+    """Families one by one, then the models left out."""
+    for family in document["families"]:
+        yield from show(family)
+    reasons = Counter(row["reason"] for row in document["left_out"])
+    for reason, n in reasons.most_common():
+        models = [row["model"] for row in document["left_out"] if row["reason"] == reason]
+        some = ", ".join(models[:OFFERED]) + ", …" * (n > OFFERED)
+        yield f"{count(n, 'model')} left out ({some}): {reason}"
 
 
 def show_report(document: Document) -> Shown:
     """What an indexing run did, and every model it refused; of several families one by one."""
     if "families" in document:
-        for family in document["families"]:
-            yield from show_report(family)
-        reasons = Counter(row["reason"] for row in document["left_out"])
-        for reason, n in reasons.most_common():
-            models = [row["model"] for row in document["left_out"] if row["reason"] == reason]
-            some = ", ".join(models[:OFFERED]) + ", …" * (n > OFFERED)
-            yield f"{count(n, 'model')} left out ({some}): {reason}"
+        yield from show_families(document, show_report)
         return
     n_partly = len(partly := document.get("partly_read", []))
     on_part = f" ({n_partly} on part of {agree(n_partly, 'its', 'their')} matrices)"
@@ -229,10 +241,11 @@ def run_with_progress(
     reasons = [REASONS[row["code"]] for row in report]
     if whole_family and done:  # nobody named the models that others may not read
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
-    exit_by(any(strictness.strict or reason.is_failure for reason in reasons), done)
+    failed = any(strictness.strict or reason.is_failure for reason in reasons)
+    exit_by(failed or (document.get("left_out") and not done), done)
 
 
 def _kept(n_models: int) -> str:
     if n_models:
-        return f"Progress is saved: {count(n_models, 'model')}; {CONTINUES}"
+        return f"Progress is saved: at least {count(n_models, 'model')}; {CONTINUES}"
     return "No model was finished yet; run the same command again."

@@ -11,6 +11,7 @@ from ..indexer import FamilyOptions
 from ..options import Place, as_kind, option, record
 from ..results import Document, Section, Shown, Table, count, size
 from .face.opened import Opened
+from .index import each_family, show_families
 from .terminal.command_line import asking
 from .terminal.text import duration
 
@@ -28,7 +29,8 @@ class PlanTable(Table):
 
     A row has `kind`, `format`, `models`, `bytes_files`, `bytes_to_read`, and `estimated`, the
     number of models whose size is an estimate. A document also has `models` (counts), `refused`,
-    `bytes`, `requests`, `walk`, `hours`, `disk` and `notes`.
+    `bytes`, `requests`, `walk`, `hours`, `disk` and `notes`; of a folder of several families
+    `families`, a plan each, and `left_out`.
     """
 
     columns = ("kind", "format", "models", "bytes_files", "bytes_to_read", "estimated")
@@ -39,8 +41,9 @@ class PlanTable(Table):
 class Plan(FamilyOptions):
     """Say what indexing a base's family would read, refuse, request and store.
 
-    Reads listings and headers, no weights. --workers counts machines that share the work, each with
-    a connection of --bandwidth. `index` takes the listing over within 24 hours.
+    Reads listings and headers, no weights. FOLDER alone is planned family by family, as `index`
+    reads it. --workers counts machines that share the work, each with a connection of --bandwidth.
+    `index` takes the listing over within 24 hours.
 
     Raises:
         SourceError, BaseError: as `index`.
@@ -66,12 +69,23 @@ class Plan(FamilyOptions):
         from ..indexer import IndexOptions, make_plan
 
         track: Any = partial(db._track, what="listing")
-        plan = make_plan(db._catalog, as_kind(IndexOptions, self), self.bandwidth, track)
-        return PlanTable(plan.to_json())
+
+        def plan(asked: Plan) -> Document:
+            options = as_kind(IndexOptions, asked)
+            return make_plan(db._catalog, options, asked.bandwidth, track).to_json()
+
+        if (several := each_family(self, plan, db)) is None:
+            return PlanTable(plan(self))
+        plans, left_out = several
+        groups = [{"base": one["base"], **row} for one in plans for row in one["groups"]]
+        return PlanTable({"groups": groups, "families": plans, "left_out": left_out})
 
 
 def show_plan(document: Document) -> Shown:
-    """The whole plan."""
+    """The whole plan; of several families one by one."""
+    if "families" in document:
+        yield from show_families(document, show_plan)
+        return
     models, read = document["models"], document["bytes"]
     words = {"in_catalog": "in the catalog already", "refused": "refused", "excluded": "excluded"}
     parts = [f"{models[key]} {word}" for key, word in words.items() if models[key]]

@@ -18,7 +18,8 @@ MEANING = (
     "not have; probabilities are not calibrated, and none is given."
 )
 
-NO_MATCH = "matches nothing"
+NO_MATCH, CHANCE = "matches nothing", "no match beyond chance"
+"""A verdict, and what the screen says of it, where words are shown beside."""
 
 NEAR_MISSES = 2
 """Rows without a match that are shown."""
@@ -75,7 +76,7 @@ def show_text_search(document: Document) -> Shown:
     """The models that match a text, and by which words."""
     asked = listed_words(document["asked"])
     about = f"models by the words {asked}: " if asked else ""
-    yield f"{about}{document['verdict']}"
+    yield f"{about}{document['verdict']}".replace(NO_MATCH, CHANCE)
     if document["unknown"] and document["families"]:
         yield f"not asked, common or not known: {listed_words(document['unknown'])}"
     if found := document["neighbours"]:
@@ -83,12 +84,14 @@ def show_text_search(document: Document) -> Shown:
         n_matching = sum(row["verdict"] != NO_MATCH for row in found)
         shown = found[: n_matching + NEAR_MISSES]
         rows = [
-            {**row, "by chance": f"{row['by_chance']:.1%}", "words": ", ".join(row["words"])}
+            row
+            | {"by chance": f"{row['by_chance']:.1%}", "words": ", ".join(row["words"])}
+            | {"verdict": row["verdict"].replace(NO_MATCH, CHANCE)}
             for row in shown
         ]
         yield Section.of(("rank", "model", "verdict", "by chance", "words", "dataset"), rows)
         if len(found) > len(shown):
-            yield f"{len(found) - len(shown)} more match nothing; --json lists them"
+            yield f"{len(found) - len(shown)} more match no better than chance; --json lists them"
     for left in document["left_out"]:
         yield f"{left['base']}: {left['reason']}"
 

@@ -68,6 +68,7 @@ class Trace(Question):
             catalog,
             str(self.model),
             catalog.find_base(self.base),
+            track=db._track,
             offline=self.offline,
             mergekit=None if self.mergekit is None else Path(self.mergekit),
         )

@@ -31,8 +31,9 @@ KINDS = {
 }
 
 UNASKED = (
-    "What its update answers to is not read: `deltadex index` reads it where it is given the "
-    "base's folder, with a tokenizer, and the base's words have a meaning."
+    "The words to which its update answers are not read: `deltadex index` reads them where it is "
+    "given the base's folder, with a tokenizer, and the base is trained so far that words mean "
+    "something to it."
 )
 
 WORDS_SHOWN = 60
@@ -197,10 +198,13 @@ def find_footprint(catalog: Catalog, model: Place, spelling: str | None) -> Foun
         return base, name, _kept(catalog, base, footprint), kind
     stored = catalog.footprints.of(row.key)
     if stored is None:
-        raise RequestError(
-            f"{row.id} has no footprint: it was indexed without, or its files tell none; "
-            "`deltadex index` reads the embeddings of a family's models"
+        why = (
+            "it was indexed without; `deltadex index` reads the embeddings of a family's models"
+            if row.status == "indexed"
+            else f"it is not indexed ({row.code}: {row.reason}), and its input embedding was not "
+            "read or names no words"
         )
+        raise RequestError(f"{row.id} has no footprint: {why}")
     return row.base, row.id, stored, row.record.kind
 
 

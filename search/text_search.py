@@ -21,8 +21,8 @@ NONE_PASSES = "no model passes the filters"
 
 NO_WORDS = (
     "its models have no words: they were indexed without (`--no-footprints`), or without the "
-    "base's tokenizer; what adapters answer to needs its folder, '.[studies]', and a base whose "
-    "words have a meaning"
+    "base's tokenizer; what adapters answer to needs its folder, '.[studies]', and a base to "
+    "which words mean something"
 )
 
 

@@ -19,6 +19,9 @@ PRIOR_MODELS = 4.0
 
 LEAST_RATE = 1e-6
 
+GRAIN = 4
+"""Steps of scores, in which words are about as telling."""
+
 FEWEST_TOUCHED = 20
 """Tokens of a footprint from which the other models' say how usual a word is."""
 
@@ -80,7 +83,13 @@ def words_of(
             continue
         if text not in best or best[text].score < score:
             best[text] = Word(text, strength, score)
-    return sorted(best.values(), key=lambda word: (-round(word.score, 6), word.text))
+    return sorted(best.values(), key=how_telling)
+
+
+def how_telling(word: Word) -> tuple[int, int, str]:
+    """A word's place. Of words that are about as telling the longer says more: their ranks in the
+    vocabulary, of which many occurred equally often when it was made, are alphabetical."""
+    return -round(GRAIN * word.score), -len(word.text), word.text
 
 
 def _is_shown(text: str, *, private: bool) -> bool:

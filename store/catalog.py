@@ -276,7 +276,7 @@ class Catalog:
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, at most one per family."""
-        return select_stored(self._session, id, base)
+        return select_stored(self._session, storable(id), base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The columns that a search needs of the indexed model of that id, or in that folder.

@@ -177,7 +177,7 @@ def _hinted_family(catalog: Catalog, hint: str) -> str | None:
 
 
 def _source_of(row: ModelRow) -> str | None:
-    known = row.record.source
+    known = row.record.place
     return {"": row.id, "hub": row.id, UPLOADED: None}.get(known, known)
 
 

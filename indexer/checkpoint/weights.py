@@ -225,10 +225,12 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
 
 def is_adapter(names: Collection[str]) -> bool:
     """Whether the files at the top of a model are an adapter's: a whole checkpoint that has an
-    adapter_config.json beside it, as trainers leave it, is none."""
+    adapter_config.json beside it, as trainers leave it, is none, nor one with its config.json and
+    an adapter's weights without theirs."""
+    configured = "adapter_config.json" in names
     if any(name in names for name in ADAPTER_WEIGHTS):
-        return True
-    return "adapter_config.json" in names and choose_weights(names, adapter=False) is None
+        return configured or "config.json" not in names or not any(n in names for n in _FULL)
+    return configured and choose_weights(names, adapter=False) is None
 
 
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:

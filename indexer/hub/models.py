@@ -16,6 +16,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
+from ...results import agree
 from ..checkpoint import (
     EIGHT_BITS,
     USUAL_WEIGHTS,
@@ -596,7 +597,8 @@ class FamilyWalk:
         missing = self.counts.unlisted.pop(parent, 0) - sum("id" in raw for raw in listed)
         if missing > 0:
             self.counts.unlisted[parent] = missing
-            log.info("%s: the Hub counts %d children more than it lists", parent, missing)
+            more = agree(missing, "child")
+            log.info("%s: the Hub counts %d %s more than it lists", parent, missing, more)
 
     def _may_be_left_out(self, err: ModelError, parent: str) -> bool:
         if err.code in _PASSING:

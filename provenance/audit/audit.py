@@ -157,8 +157,8 @@ class FileComparison:
             return NotCompared("no more models were read")
         self._left -= 1
         rows, base = self._family.rows, self._family.base
-        theirs = base if other is None else rows[other].record.source
-        return compare_folders(rows[model].record.source, theirs, matrices=matrices)
+        theirs = base if other is None else rows[other].record.place
+        return compare_folders(rows[model].record.place, theirs, matrices=matrices)
 
 
 def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
@@ -403,7 +403,7 @@ def find_edits(
         reasons[row] = f"--read is {options.read}"
     base = resolve_base(catalog, family.base)
     for row in track(readable[: options.read], "reading models"):
-        source = rows[row].record.source
+        source = rows[row].record.place
         source = rows[row].id if source in ("", "hub") else source
         try:
             edit = find_direction_edit(base, source)
@@ -430,7 +430,7 @@ def find_edits(
 def _unreadable(model: ModelRow, *, fetch: bool) -> str | None:
     """Why a model's files are not read; None where they are there."""
     if model.record.source not in ("", "hub"):
-        return None if Path(model.record.source).is_dir() else "the folder is not there any more"
+        return None if Path(model.record.place).is_dir() else "the folder is not there any more"
     return None if fetch else "on the Hub, --fetch reads them"
 
 

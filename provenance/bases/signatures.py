@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Float32
 from ...errors import BaseError, DeltadexError, ModelError, RequestError
-from ...indexer import MatrixSample, resolve_base
-from ...store import RUN_WIDTH, Catalog, StoredSignature
-from .base_invariants import BaseInvariants, make_invariants
-from .opened_model import OpenedModel, open_model
+from ...store import RUN_WIDTH, Catalog, StoredSignature, Track
+
+if TYPE_CHECKING:  # a list of what is stored needs no torch
+    from ...indexer import MatrixSample
+    from .base_invariants import BaseInvariants
+    from .opened_model import OpenedModel
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ class KnownBase:
     @cached_property
     def invariants(self) -> BaseInvariants | None:
         """What no change of basis alters; None where nothing is kept of it."""
+        from .base_invariants import BaseInvariants
+
         try:
             stored = self.stored.invariants if self.stored else b""
             return BaseInvariants.from_bytes(stored) if stored else None
@@ -58,6 +63,8 @@ class KnownBase:
 
     @cached_property
     def samples(self) -> tuple[MatrixSample, ...]:
+        from ...indexer import MatrixSample
+
         samples, start = [], 0
         assert self.stored is not None
         for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
@@ -124,6 +131,8 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     remote base unless it is registered: up to a hundredth of it is read, row by row."""
     if model.rows is None or not (registered or model.checkpoint.concurrent):
         return b""
+    from .base_invariants import make_invariants
+
     try:
         return make_invariants(model.rows).to_bytes()
     except ModelError as err:
@@ -131,14 +140,14 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
         return b""
 
 
-def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
+def known_bases(catalog: Catalog, track: Track, *, offline: bool = False) -> list[KnownBase]:
     """Every base of a family, and every registered one, by name. Signatures that are missing are
     made of the base's folder, its cached or remote weights, and stored where the catalog can be
     written; `offline`: of files on this machine only."""
     stored = {s.base: s for s in catalog.signatures.all() if s.version == VERSION}
     counts = catalog.signatures.models()
     known, unreachable = [], "only files on this machine are read" if offline else ""
-    for name in sorted({*stored, *catalog.bases()}):
+    for name in track(sorted({*stored, *catalog.bases()}), "reading bases"):
         signature, reason = stored.get(name), ""
         if signature is None:
             try:
@@ -156,6 +165,8 @@ def known_bases(catalog: Catalog, *, offline: bool = False) -> list[KnownBase]:
 def register(catalog: Catalog, spelling: str) -> KnownBase:
     """Add a base that needs no family: a folder, or a Hub id; a `RequestError` where it cannot be
     read."""
+    from ...indexer import resolve_base
+
     try:
         base = resolve_base(catalog, spelling)
         signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
@@ -167,6 +178,8 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
 def _signature_of(
     catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
 ) -> StoredSignature:
+    from .opened_model import open_model
+
     with open_model(spelling or name) as model:
         signature = make_signature(name, model, registered=registered)
     if not catalog.read_only:

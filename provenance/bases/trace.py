@@ -33,7 +33,7 @@ from ...indexer import (
     stack_of,
 )
 from ...results import JsonRecord, count
-from ...store import Catalog, ModelRow, write_user_file
+from ...store import Catalog, ModelRow, Track, write_user_file
 from ..lineage.touched import Overlap
 from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import FoundMerge, find_merge
@@ -403,6 +403,7 @@ def trace_model(
     model: str,
     family: str | None = None,
     *,
+    track: Track,
     offline: bool = False,
     mergekit: Path | None = None,
 ) -> dict[str, Any]:
@@ -426,7 +427,7 @@ def trace_model(
     except (UnknownModel, EmptyCatalog) as err:
         reason = str(err)
     member = _member_of(model, row, reason, offline=offline)
-    known = known_bases(catalog, offline=offline)
+    known = known_bases(catalog, track, offline=offline)
     trace = TracedModel(model=row.id if row else model)
     if member is None:
         assert row is not None
@@ -434,7 +435,7 @@ def trace_model(
     elif member.is_adapter:
         _by_shapes(trace, row, member, known)
     else:
-        _by_weights(trace, catalog, row, member, known)
+        _by_weights(trace, catalog, row, member, known, track)
     if trace.verdict == "unknown" and not trace.reason:
         trace.reason = "its weights are none of the " + (
             f"{trace.bases} known bases'" if trace.bases > 1 else "only known base's"
@@ -454,6 +455,7 @@ def _by_weights(
     row: ModelRow | None,
     member: Member,
     known: Sequence[KnownBase],
+    track: Track,
 ) -> None:
     bases = [base for base in known if base.stored is not None]
     unread = [f"{k.base} was not compared: {k.reason}" for k in known if k.stored is None]
@@ -465,7 +467,7 @@ def _by_weights(
     try:
         with open_model(member) as opened:
             subject = TraceSubject(catalog=catalog, model=opened, bases=bases, row=row)
-            for stage in STAGES:
+            for stage in track(STAGES, "comparing weights"):
                 stage(subject, trace)
             trace.bytes_read = opened.checkpoint.bytes_read
             trace.bytes_total = opened.checkpoint.bytes_total
@@ -479,7 +481,7 @@ def _member_of(model: str, row: ModelRow | None, reason: str, *, offline: bool) 
     A model that is nowhere is told with the reason of the catalog, which names those like it.
     """
     if row is not None:
-        source = row.record.source
+        source = row.record.place
         folder = folder_at(source) if Path(source).is_absolute() else None
         if folder is not None:
             return find_member(str(folder), row.base, id=row.id)

@@ -58,17 +58,20 @@ def compare_mapped(
     left_out = unmapped_layers(other.matrices, [(stack, own) for stack, _, own in found.layers])
     matrices = {matrix.tensor for matrix in model.matrices}
     names: dict[str, list[str]] = {"changed": [], "of another shape": [], "added": []}
-    met = set()
+    differences: dict[tuple[str, str | None], str] = {}  # by tensors, which tied names share
     for name, tensor in ours.items():
         if name.startswith(new):
             continue
-        own = ours_to_theirs[name]
-        met.add(own)
-        if tensor in matrices and not values:
-            continue
-        how = _difference(model, tensor, other, own, either)
+        pair = tensor, ours_to_theirs[name]
+        if pair not in differences:
+            is_read = values or tensor not in matrices
+            differences[pair] = (
+                _difference(model, tensor, other, pair[1], either) if is_read else ""
+            )
+        how = differences[pair]
         if how and (tensor not in matrices or how == "changed"):
             names[how].append(name)
+    met = {own for _, own in differences}
     names["missing"] = [
         name for name, own in theirs.items() if own not in met and not name.startswith(left_out)
     ]

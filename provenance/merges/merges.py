@@ -334,7 +334,7 @@ def _by_layer(stack: str, weights: Mapping[Place, float]) -> dict[tuple[str, int
 
 def source_of(row: ModelRow) -> str | None:
     """The folder or Hub id that a model was read from; None where that is not there any more."""
-    source = row.record.source
+    source = row.record.place
     if source == HUB:
         return row.id
     return source if Path(source).is_absolute() and folder_at(source) is not None else None

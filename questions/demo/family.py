@@ -336,7 +336,6 @@ def read_words(folder: Path, screen: DemoScreen) -> dict[str, Any]:
         found = texts.data.find_models(file, quick=True, k=3).to_json()
         for row in found["neighbours"]:
             screen.line(f"  {row['model']}: {row['verdict']}")
-    screen.line(f"  next: deltadex words numbers-b --db {shlex.quote(str(catalog))}")
     return {"words": words, "trained_on": found}
 
 
@@ -380,13 +379,14 @@ def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
         document["lineage"] = lineage.to_json()
         screen.answer(show_lineage(document["lineage"]))
         document["tree"] = str(lineage.save(folder / "lineage.svg"))
-        screen.heading("What to look at")
-        catalog = shlex.quote(str(db))
-        for line in (
-            f"{target}: the map, a colour for each data set; what lies apart saw other data",
-            f"{document['tree']}: the tree; a merge, an edited copy and a chain have parents",
-            f"deltadex find-similar digits-wine-merge --db {catalog}: near its parents' data",
-            f"deltadex serve --db {catalog}: all of this as a page",
-        ):
-            screen.line(line)
+    texts, catalog = (shlex.quote(str(path)) for path in (folder / "texts.duckdb", db))
+    screen.heading("What to look at")
+    screen.line(f"  {target}: the map, a colour for each data set; what lies apart saw other data")
+    screen.line(f"  {document['tree']}: the tree; a merge, an edited copy and a chain have parents")
+    for model, said in document["words"].items():
+        screen.line(f"  {model}: {said['sentence']}")
+    screen.heading("What to try next")
+    screen.line(f"  deltadex words numbers-b --db {texts}: the words of another model")
+    screen.line(f"  deltadex find-similar digits-wine-merge --db {catalog}: near its parents' data")
+    screen.line(f"  deltadex serve --db {catalog}: all of this as a page")
     return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,13 @@ MOST_EXAMPLES = 200_000
 @dataclass(frozen=True, slots=True)
 class WordMatches:
     """How a file's tokens match models; how many of each base have a footprint that was compared,
-    and how many have none."""
+    and how many were not compared, by the kind of theirs: `unread` has none, `other` is in a
+    note."""
 
     matches: Mapping[tuple[str, str], FileMatch]
     rows: Mapping[tuple[str, str], ModelRow]
     compared: Mapping[str, int]
-    without: int
+    without: Mapping[str, int]
     notes: tuple[str, ...]
 
     @property
@@ -57,7 +59,8 @@ def match_words(
     matches: dict[tuple[str, str], FileMatch] = {}
     rows: dict[tuple[str, str], ModelRow] = {}
     compared: dict[str, int] = {}
-    notes, without = [], 0
+    notes: list[str] = []
+    without: Counter[str] = Counter()
     models = catalog.models(filters)
     for base in bases:
         wanted = {row.key: row for row in models if row.base == base}
@@ -72,8 +75,10 @@ def match_words(
         matches |= {(base, id): match for id, match in found.items()}
         rows |= {(base, row.id): row for row in wanted.values() if row.id in found}
         compared[base] = len(known)
-        without += sum(r.status == "indexed" and k not in known for k, r in wanted.items())
-    return WordMatches(matches, rows, compared, without, tuple(notes))
+        kinds = dict.fromkeys(family.keys, "other") | catalog.footprints.wordless(base)
+        left = (k for k, r in wanted.items() if r.status == "indexed" and k not in known)
+        without.update(kinds.get(key, "unread") for key in left)
+    return WordMatches(matches, rows, compared, dict(without.most_common()), tuple(notes))
 
 
 def _reasons(refused: Mapping[str, str]) -> list[str]:
@@ -138,7 +143,8 @@ def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
         **dict.fromkeys(("recipe", "recipe_id", "references", "calibration", "comparison")),
         "verdict": neighbours[0]["verdict"] if neighbours else "no model has a footprint",
         "compared": sum(words.compared.values()),
-        "without_footprint": words.without,
+        "without_footprint": sum(words.without.values()),
+        "without_words": dict(words.without),
         "neighbours": neighbours,
         "families": families,
         "left_out": [{"base": None, "reason": note} for note in words.notes],

@@ -34,6 +34,15 @@ MEANING = (
 
 FROM_DATA = "probability from families like it; lower where labels of near models disagree"
 
+WORDLESS = {
+    "frozen": "whose input embedding was not trained",
+    "dense": "all of whose embedding moved",
+    "none": "whose embedding cannot be compared",
+    "unread": "indexed without a footprint",
+    "other": "named below",
+}
+"""Why models are not compared by words, by the kind of their footprint."""
+
 OF_WORDS = ("touched", "missing", "missing_by_chance")
 """Columns of a file's words beside a footprint."""
 
@@ -333,10 +342,10 @@ def _tested(comparison: Document) -> str:
 def show_word_matches(document: Document) -> Shown:
     """The models that a file's words fit, and what a row proves."""
     query, rows = document["query"], document["neighbours"]
-    n = document["without_footprint"]
+    n, kinds = document["without_footprint"], document["without_words"]
+    why = ", ".join(f"{kinds[kind]} {WORDLESS[kind]}" for kind in kinds)
     left_out = (
-        f"; not compared: {count(n, 'model')} without a footprint (adapters, frozen embeddings); "
-        "leave out --quick to ask them by gradients"
+        f"; not compared: {count(n, 'model')} ({why}); leave out --quick to ask them by gradients"
     )
     yield f"models by the words of {query['texts']}: nothing was run{left_out * bool(n)}"
     yield query["reading"]

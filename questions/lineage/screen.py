@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...errors import OFFERED
 from ...results import Descent, Shown, count
 
 MOST_LINES = 100
 """Models up to which a tree is shown whole."""
 
 SHOWN_OF_EACH = 6
-"""Models below one, of a larger tree: those that have most below themselves."""
+"""Models below one, of a larger tree: those that have most below themselves; and those that stand
+alone, of which nothing else is said, up to which each has a line."""
 
 DEEPEST = 60
 """Models in a line up to which a tree is shown."""
@@ -51,10 +53,18 @@ def _tree(document: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
     most = None if everything or document["models"] <= MOST_LINES else SHOWN_OF_EACH
 
     def below(name: str, indent: str) -> list[tuple[str, bool, Any]]:
-        edges = tree.below(name)
+        edges, alone = tree.below(name), []
+        if name == document["base"] and not everything:
+            single = [edge for edge in edges if tree.sizes[edge["child"]] == 1]
+            alone = [e["child"] for e in single if not (MARKS[e["kind"]] or e["words"])]
+        if len(alone) > SHOWN_OF_EACH:
+            edges = [edge for edge in edges if edge["child"] not in alone]
         shown = edges[:most] if len(indent) < 4 * DEEPEST else []
         n_left = sum(tree.sizes[edge["child"]] for edge in edges[len(shown) :])
-        rows = [*shown, *([n_left] if n_left else [])]
+        rows = [*shown, *([f"… and {count(n_left, 'more model')}"] if n_left else [])]
+        if len(alone) > SHOWN_OF_EACH:
+            few = ", ".join(alone[:OFFERED])
+            rows.append(f"{len(alone)} models alone: {few}, …; --all shows them")
         return [(indent, row is rows[-1], row) for row in reversed(rows)]
 
     yield document["base"]
@@ -62,8 +72,8 @@ def _tree(document: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
     while stack:
         indent, is_last, row = stack.pop()
         branch = indent + ("└── " if is_last else "├── ")
-        if isinstance(row, int):
-            yield f"{branch}… and {count(row, 'more model')}"
+        if isinstance(row, str):
+            yield branch + row
             continue
         yield branch + _line(row, tree.others.get(row["child"], ()), document["base"])
         stack += below(row["child"], indent + ("    " if is_last else "│   "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
@@ -24,8 +25,11 @@ Lines = TypeVar("Lines", bound="ProgressLines")
 EVERY_S = 10.0
 """Between two lines; a run that is shorter prints none."""
 
-FEWEST_DONE = 0.01
-"""Share of the work from which the rest of the time can be told."""
+FEWEST_DONE, SURELY_DONE = 0.01, 0.1
+"""Shares of the work from which the rest of the time can be told, at most and about."""
+
+ALIKE = 1.5
+"""Ratio of two times that are told as one."""
 
 
 class ProgressLines:
@@ -39,6 +43,7 @@ class ProgressLines:
         self.done = 0
         self.total: int | None = None
         self._start: float | None = None
+        self._points = deque([(0.0, 0.0)])
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
         self._console = Screen(stderr=True, highlight=False, markup=False, emoji=False)
@@ -74,7 +79,7 @@ class ProgressLines:
     def start(self, total: int | None, what: str | None = None) -> None:
         """Time and things, of another kind if it is named, count from now."""
         self.total, self.done, self._what = total, 0, what or self._what
-        self._start = time.monotonic()
+        self._start, self._points = time.monotonic(), deque([(0.0, 0.0)])
 
     def advance(self) -> None:
         self.done += 1
@@ -87,7 +92,11 @@ class ProgressLines:
         """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
         total = "" if self.total is None else f"/{self.total}"
         note, share = self._status()
-        parts = (f"{self._what} {self.done}{total}", note, time_left(elapsed_s, share))
+        left = time_left(elapsed_s, share, self._points[0])
+        self._points.append((elapsed_s, share))
+        while elapsed_s - self._points[1][0] > EVERY_S:
+            self._points.popleft()
+        parts = (f"{self._what} {self.done}{total}", note, left)
         return plain(" · ".join(filter(None, parts)))
 
     def _print(self) -> None:
@@ -104,11 +113,17 @@ class ProgressLines:
         return shown
 
 
-def time_left(elapsed_s: float, share: float) -> str:
-    """`about 2 min left`, if it goes on as it did; the time so far where too little is done."""
+def time_left(elapsed_s: float, share: float, since: tuple[float, float] = (0.0, 0.0)) -> str:
+    """`about 2 min left`, if it goes on as it did; `40 s to 2 min left` where it went otherwise
+    since a moment, of which the time and share are given; the time so far where too little is
+    done. The first models take longest."""
     if share < FEWEST_DONE:
         return f"{elapsed_s:.0f} s so far"
-    return f"about {duration(elapsed_s * (1 / share - 1))} left"
+    paces = [(elapsed_s - at) / (share - done) for at, done in ((0.0, 0.0), since) if share > done]
+    least, most = ((1 - share) * pace for pace in (min(paces), max(paces)))
+    if most > ALIKE * least:
+        return f"{duration(least)} to {duration(most)} left"
+    return f"{'at most' if share < SURELY_DONE else 'about'} {duration(most)} left"
 
 
 class RunProgress(ProgressLines):
@@ -127,8 +142,8 @@ class RunProgress(ProgressLines):
             self.advance()
 
     def begin(self, models: int, bytes_total: int) -> None:
-        """The models are listed; so many of them are read, and about so many bytes."""
-        self._expected = bytes_total
+        """The models of a family are listed; so many of them are read, and about so many bytes."""
+        self._refused, self._come, self._expected, self._bytes_read = 0, 0, bytes_total, None
         self.start(models, "indexing")
 
     def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:

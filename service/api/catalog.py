@@ -245,10 +245,12 @@ REST = 4.0
 
 
 class Freshness:
-    """Looks for changes, whoever makes them, and has the indexes caught up."""
+    """Looks for changes, whoever makes them, and has the indexes caught up; `with_looks` has first
+    looks at maps computed, too, once the indexes are ready."""
 
-    def __init__(self, readers: Readers) -> None:
-        self._readers, self._ending = readers, threading.Event()
+    def __init__(self, readers: Readers, *, with_looks: bool = False) -> None:
+        self._readers, self._with_looks = readers, with_looks
+        self._ending = threading.Event()
         self.ready, self.settled = threading.Event(), threading.Event()
         """Every family can be searched; and all files are there that make searches quick."""
         self.reached: tuple[float, list[str]] = (0.0, [])
@@ -291,7 +293,7 @@ class Freshness:
                 self.prepared = state
                 self.ready.set()
                 if state != seen:
-                    if not seen:
+                    if self._with_looks and not seen:
                         with suppress(DeltadexError, MemoryError):  # the first look says it
                             self._readers.prepare_first_looks()
                     with suppress(DeltadexError):  # the next search says it

@@ -60,7 +60,7 @@ class Service(ExitStack):
         threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions
         self.metrics = Metrics(readers, (*threads, self.uploads, self.data), self.jobs)
         self.page = PageFiles(files(__package__.rpartition(".")[0]) / "page")
-        self.freshness = Freshness(readers)
+        self.freshness = Freshness(readers, with_looks=settings.warm)
         computing = (self.searchers, *threads, self.jobs, self.uploads, self.snapshots, self.data)
         # the last one is closed first
         for part in (readers, self.freshness, *reversed(computing)):

@@ -72,6 +72,8 @@ def make_server(tools: Tools) -> Server[Any]:
 
 
 def _refused(line: str) -> types.CallToolResult:
+    for found_by in ("GET models?q=… finds ids by a part of them", "`deltadex ls` lists them"):
+        line = line.replace(found_by, "find_models finds ids by a part of them")
     return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)
 
 

@@ -244,6 +244,11 @@ class Footprints:
         """Of a family's models whose footprints name tokens, rising."""
         return self.session.column(f"SELECT f.model {NAMING} ORDER BY f.model", [base])
 
+    def wordless(self, base: str) -> dict[int, str]:
+        """The kinds of a family's footprints that name no tokens, by the model's key."""
+        sql = f"SELECT f.model, f.kind {OF_BASE} AND f.kind NOT IN ('exact', 'tied')"
+        return dict(self.session.execute(sql, [base]))
+
     def kinds_by_key(self, base: str) -> dict[int, str]:
         """The kinds of a family's footprints that name tokens of the base's tokenizer, or of one
         that extends it, and of which all rows were read."""

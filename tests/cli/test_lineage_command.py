@@ -8,6 +8,8 @@ from factories import finetune, make_bert
 from running import run
 from safetensors.torch import save_file
 
+from deltadex.questions.lineage.screen import show_lineage
+
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
@@ -63,3 +65,19 @@ def test_the_tree_is_printed_and_drawn(chain):
     assert '"second" -> "third"' in (chain / "tree.dot").read_text()
     assert (written.exit_code, refused.exit_code) == (0, 2)
     assert "ends in one of" in refused.output
+
+
+def test_models_that_stand_alone_are_one_line_unless_all_are_asked_for():
+    row = {"parent": "b", "kind": "fine-tune", "weight": None, "probability": 0.9, "words": []}
+    edges = [row | {"child": f"m{n}"} for n in range(8)] + [row | {"child": "c", "parent": "m7"}]
+    document = {"base": "b", "models": 9, "without_parent": 8, "edges": edges, "level": 0.3}
+    document |= {"times": {"future": 0}, "claims": [], "not_compared": []}
+
+    folded, whole = (list(show_lineage(document, everything=every)) for every in (False, True))
+
+    assert folded[1:4] == [
+        "├── m7",
+        "│   └── c  p 0.90",
+        "└── 7 models alone: m0, m1, m2, …; --all shows them",
+    ]
+    assert "└── m6" in whole

@@ -1,9 +1,12 @@
 """`trace` and `bases`: the base of an indexed model, in words and as a document."""
 
 import shutil
+import sys
 
 from factories import make_bert, make_checkpoint
-from running import document, run
+from running import document, printed, run
+
+import deltadex as dx
 
 
 def test_an_indexed_model_is_traced_to_its_family_and_the_signature_is_kept(family):
@@ -65,3 +68,17 @@ def test_an_indexed_model_without_files_is_answered_by_the_catalog(family, tmp_p
         None,
     )
     assert answer["notes"][0].startswith("its files are not there")
+
+
+def test_a_trace_is_tracked_and_a_list_of_known_bases_imports_no_torch(family):
+    seen = []
+    with dx.open(family / "c.duckdb") as db:
+        db._track = lambda things, what, total=None: seen.append(what) or iter(things)
+        db.trace("a-0")
+    assert seen == ["reading bases", "comparing weights"]
+
+    code = "import sys; from deltadex.cli import main\nmain(standalone_mode=False)\n"
+    code += "print('torch' in sys.modules)"
+    said = printed(sys.executable, "-c", code, "bases", "ls", "--db", family / "c.duckdb")
+
+    assert said.splitlines()[-1] == "False"

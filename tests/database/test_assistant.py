@@ -102,7 +102,7 @@ def test_an_assistant_asks_a_catalog_and_changes_nothing(family):
     assert "slots" not in document
     assert len(text(brief)) < 2500 < len(text(whole))
     assert counted.structured_content["rows"] == [{"n": 4}]
-    says = ["1000 rows", "no model 'nobody'", "'path'", "'model'", "minimum"]
+    says = ["1000 rows", "find_models finds ids", "'path'", "'model'", "minimum"]
     for part, result in zip(says, refused, strict=False):
         assert part in text(result)
     assert all(result.is_error and len(text(result).splitlines()) == 1 for result in refused)

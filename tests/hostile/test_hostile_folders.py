@@ -10,6 +10,7 @@ import torch
 from bounds import HOSTILE_TEXTS, code_of, within
 from factories import finetune, make_bert, save_models, write_file
 
+import deltadex as dx
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
 from deltadex.indexer.family import read_member
@@ -100,3 +101,14 @@ def test_hostile_members_never_stop_a_run(family, tmp_path):
     }  # fmt: skip
     assert len(codes) == 13
     assert not mark.exists()
+
+
+def test_a_folder_whose_name_is_no_text_is_a_model_for_every_question(family, tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(family / "models") + b"/caf\xe9"))
+    (family / "models" / "honest").rename(folder)
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db.index(family / "base", family / "models")
+        row = db._catalog.model(str(folder))
+
+        assert row.record.place == str(folder)
+        assert db.find_similar(folder, k=1).to_json()["query"]["model"] == row.id == r"caf\udce9"

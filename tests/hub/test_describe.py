@@ -145,6 +145,7 @@ def test_a_recorded_answer_gives_every_field():
     [
         (["adapter_model.safetensors", "model.safetensors"], None, "adapter"),
         (["checkpoint-5/adapter_model.safetensors", "model.safetensors"], None, "full"),
+        (["adapter_model.safetensors", "config.json", "model.safetensors"], None, "full"),
         (["README.md"], "quantized", "quantized"),
         (["pytorch_lora_weights.safetensors"], None, "adapter"),
         ([], None, "other"),

@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 from factories import configure, lora_files, make_bert, write_files
+from running import run
 
 import deltadex as dx
 from deltadex.errors import SourceError
 from deltadex.questions.index import show_report
+from deltadex.questions.plan import show_plan
 
 
 @pytest.fixture
@@ -118,3 +120,26 @@ def test_labels_may_be_of_one_family_and_are_told_once(folder, tmp_path, caplog)
     assert datasets["one/a-0"] == "imdb"
     assert datasets["two/a-0"] != "imdb"
     assert len([line for line in caplog.messages if "name no model here" in line]) == 1
+
+
+def test_a_plan_finds_the_families_of_a_folder_as_index_does(folder):
+    with dx.open(None) as db:
+        plan = db.plan(folder)
+
+    lines = [line for line in show_plan(plan.to_json()) if isinstance(line, str)]
+    bases = [str(folder.parent / name / "base") for name in ("one", "two")]
+    planned = [(row["base"], row["models"]) for row in plan]
+    assert planned == [(bases[0], 4), (bases[1], 2)]
+    assert "of 4 models would be read" in lines[0]
+    assert lines[-1].startswith("2 models left out (two/b-0, two/b-1): names no base")
+
+
+def test_a_folder_of_which_every_model_is_left_out_ends_with_nothing_done(folder, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "away").symlink_to(folder / "one" / "a-0")
+
+    result = run(tmp_path, "index", linked)
+
+    assert result.exit_code == 3
+    assert "1 model left out (away)" in result.stdout

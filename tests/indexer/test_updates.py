@@ -145,7 +145,7 @@ def test_a_model_that_owes_the_base_less_than_a_quarter_is_refused(n):
 
     assert caught.value.code == "wrong-base"
     assert far.matrices == min(n, FIRST_LOOK)
-    assert f"cosine {far.cosine:.2f} over {far.matrices} matrices" in str(caught.value)
+    assert f"cosine {far.cosine:.2f} over {far.matrices} matri" in str(caught.value)
     assert f"|ΔW|/|W| = {far.ratio:.2f}" in str(caught.value)
 
 
@@ -156,7 +156,7 @@ def test_zeros_descend_from_nothing(norms):
 
     assert gate.cosine == 0.0
     assert (gate.ratio == math.inf) == (norms[1] == 0.0)
-    with pytest.raises(ModelError, match=r"cosine 0\.00 over 1 matrices"):
+    with pytest.raises(ModelError, match=r"cosine 0\.00 over 1 matrix"):
         gate.check()
 
 

@@ -198,3 +198,19 @@ def test_which_of_two_equal_models_is_the_copy_does_not_depend_on_their_order(tm
             found = {f["model"]: f["detail"] for f in db.audit() if "duplicate" in f["kind"]}
         assert sorted(found) == ["b", "c"]
         assert all("those of a;" in detail for detail in found.values())
+
+
+def test_a_tied_head_is_read_once(bases, tmp_path):
+    words, rows = "model.embed_tokens.weight", torch.randn(2, 4096, 32, generator=DRAWN)
+    tensors = {**bases.tensors["llama"], words: rows[0]}
+    config = {**bases.configs["llama"], "architectures": ["LlamaForCausalLM"], "vocab_size": 4096}
+    make_checkpoint(tmp_path / "base", tensors, config=config)
+    edited = {**tensors, words: rows[1]}
+    make_checkpoint(tmp_path / "edited", edited, config=config)
+
+    with dx.open(None) as db:
+        db.known_bases.add(tmp_path / "base")
+        found = db.trace(str(tmp_path / "edited")).to_json()
+
+    assert found["changes"] == [f"changed: '{words}', 'lm_head.weight'"]
+    assert found["bytes_read"] < 1.2 * found["bytes_total"]

@@ -9,6 +9,7 @@ from catalogs import make_catalog, make_indexed
 from deltadex.records import Footprint
 from deltadex.search import cluster_family
 from deltadex.search.word_names import NAMED, SAME, WordNames
+from deltadex.search.words import Word, how_telling
 from deltadex.store import STEPS, Lexicon
 
 TOPICS = ("bank", "film", "food", "news", "rain", "song", "town", "wool")
@@ -114,3 +115,9 @@ def test_clusters_without_labels_have_these_names(catalog):
         assert {text[:-1] for text in named[topic]["words"]} == {topic}
     assert named["food"]["words"] == []
     assert named["food"]["name"] == " ".join(named["food"]["terms"])
+
+
+def test_of_words_about_as_telling_the_longer_is_first():
+    words = [Word("view", 1.0, 2.34), Word("updates", 1.0, 2.31), Word("rare", 1.0, 3.0)]
+
+    assert [word.text for word in sorted(words, key=how_telling)] == ["rare", "updates", "view"]

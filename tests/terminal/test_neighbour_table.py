@@ -79,7 +79,7 @@ def test_the_headline_counts_verdicts(capsys, verdicts, compared, headline):
     assert shown[1] == headline
     if verdicts:
         known = "no probability: 7 models are too few, 12 are needed"
-        assert shown[2].startswith(f"{known}, and fdr is too low in a family as small; fdr: of")
+        assert shown[2].startswith(f"{known}; of so few more are wrong than fdr says; fdr")
     else:
         assert len(shown) == 2
 
@@ -96,6 +96,12 @@ def test_a_verdict_by_a_gap_alone_is_said_with_the_gap(capsys):
     assert headline == "perhaps: 2 models, of 40 compared"
     gap = "a verdict needs 0.72 or a clear gap below (z 10.9, then 2.6)"
     assert calibrated.endswith(f"{gap}; fdr: of all answers up to here")
+
+
+def test_an_order_that_is_not_that_of_the_probabilities_is_named(capsys):
+    near = [neighbour(n, NOTHING, z=4.0 - n, probability=p) for n, p in ((1, 0.0), (2, 0.3))]
+
+    assert "; ordered by z, not by probability; fdr: of" in lines(capsys, near)[2]
 
 
 def test_failures_say_a_code_an_id_and_a_reason_once():

@@ -1,15 +1,31 @@
 """The first line of an answer by words alone."""
 
 from deltadex.questions.find_trained_on.find_trained_on import show_trained_models
+from deltadex.questions.search import show_text_search
 
 
 def test_models_that_are_left_out_are_counted_in_the_first_line():
     document = {"query": {"texts": "a.csv", "reading": ""}, "neighbours": [], "compared": 3}
     document |= {"left_out": [], "meaning": ""}
 
-    with_one, with_none = (
-        next(iter(show_trained_models({**document, "without_footprint": n}))) for n in (1, 0)
+    with_some, with_none = (
+        next(
+            iter(show_trained_models({**document, "without_footprint": n, "without_words": kinds}))
+        )
+        for n, kinds in ((3, {"dense": 2, "frozen": 1}), (0, {}))
     )
 
-    assert "nothing was run; not compared: 1 model without a footprint" in with_one
+    counts = "2 all of whose embedding moved, 1 whose input embedding was not trained"
+    assert f"nothing was run; not compared: 3 models ({counts}); leave out" in with_some
     assert with_none.endswith("nothing was run")
+
+
+def test_a_search_that_finds_no_more_than_chance_says_so_in_head_and_rows():
+    row = {"rank": 1, "model": "a", "verdict": "matches nothing", "words": ["email"], "dataset": ""}
+    document = {"asked": ["email"], "unknown": [], "verdict": "matches nothing", "compared": 1}
+    document |= {"neighbours": [row | {"by_chance": 0.6}], "left_out": [], "meaning": ""}
+
+    head, _, section = show_text_search(document)
+
+    assert head == "models by the words email: no match beyond chance"
+    assert "matches nothing" not in str(section)

@@ -1,10 +1,13 @@
 """Words of models, and files whose words say who was trained on them."""
 
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from worded_families import SETS, texts_of, tune_encoder, write_texts
 
 import deltadex as dx
@@ -105,6 +108,31 @@ def test_quick_without_footprints_and_an_empty_file_are_refused(worded, tmp_path
             own.data.find_models(worded.root / f"{HALVES[0]}.csv", quick=True)
     with dx.open(worded.path) as known, pytest.raises(DataError):
         known.data.find_models(tmp_path / "empty.csv", quick=True)
+
+
+def scattered(source, folder):
+    """A copy of a model, every row of whose embedding moved its own way."""
+    shutil.copytree(source, folder)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "word_embeddings" in name)
+    tensors[name] = tensors[name] + 0.01 * torch.randn(tensors[name].shape)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_models_that_a_file_is_not_compared_with_are_counted_by_the_reason(own, worded, tmp_path):
+    own.add(scattered(worded.models / HALVES[0], tmp_path / "dense"), base=str(worded.base))
+
+    document = own.data.find_models(worded.root / f"{HALVES[0]}.csv", quick=True).to_json()
+
+    assert document["without_words"] == {"dense": 1}
+
+
+def test_words_of_a_refused_model_say_why_it_was_refused(own, worded, tmp_path):
+    own.add(scattered(worded.base, tmp_path / "same"), base=str(worded.base))
+
+    with pytest.raises(RequestError, match=r"it is not indexed .no-update: every layer matrix"):
+        own.words("same")
 
 
 def test_a_tokenizer_that_does_not_fit_is_said_with_both_sizes(own):

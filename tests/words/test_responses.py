@@ -14,10 +14,13 @@ from worded_families import SETS, copied_catalog, footprint_of, texts_of, train
 import deltadex as dx
 from deltadex.data import lexicon
 from deltadex.errors import RequestError
+from deltadex.indexer.base import resolve_base
+from deltadex.indexer.job import Cancelled
+from deltadex.indexer.kept_lexicon import make_lexicon
 from deltadex.questions.face.serving import MapColumns
 from deltadex.search import text_match
 from deltadex.search.vocabulary import Vocabulary
-from deltadex.store import STEPS, Lexicon
+from deltadex.store import STEPS, Catalog, Lexicon
 
 TEXTS = {
     "bank-questions": "my card payment and the transfer to another bank account",
@@ -152,7 +155,7 @@ def test_a_base_whose_words_have_no_meaning_is_indexed_without(worded, tmp_path,
         frozen = replace(footprint_of(own, "bank-questions-b"), kind="frozen")
         own._catalog.footprints.add(str(worded.base), "bank-questions-b", frozen)
         said = own.words("bank-questions-b").to_json()["sentence"]
-        assert said.endswith("and the base's words have a meaning.")  # the folder was given
+        assert said.endswith("words mean something to it.")  # the folder was given
         monkeypatch.setattr(lexicon, "build_lexicon", _run_again)
         assert own.add(copied(worded, tmp_path), base=str(worded.base)).to_json()["indexed"] == 1
     assert dx.doctor(tmp_path / "c.duckdb").to_json()["problems"] == 0
@@ -247,3 +250,19 @@ def test_a_lexicon_is_kept_and_not_made_again(told, worded, tmp_path, monkeypatc
     assert len(told._catalog.footprints.lexicons(str(worded.base))) == 1
     assert len(footprint_of(told, "again").responses) > 0
     told.remove("again")
+
+
+def test_a_run_that_is_stopped_makes_no_lexicon_and_leaves_no_file(worded, tmp_path):
+    def stop():
+        raise Cancelled
+
+    words = Vocabulary((worded.base / "tokenizer.json").read_bytes()).frequent_words()
+    with pytest.raises(Cancelled):
+        lexicon.build_lexicon(str(worded.base), words, go_on=stop)
+
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        base = resolve_base(catalog, str(worded.base))
+        base.session.cancelled.set()
+        with pytest.raises(Cancelled):
+            make_lexicon(catalog, base, "cpu", _run_again)
+    assert not (tmp_path / "c.duckdb.index").exists()
