@@ -53,6 +53,20 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+def write_file(path, content):
+    """The path, with this content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def write_files(folder, files):
+    """The folder, with these files in it, by name."""
+    for name, content in files.items():
+        write_file(folder / name, content)
+    return folder
+
+
 def save_models(folder, models):
     """`folder/models/NAME` of each model's tensors, with the config of `folder/base`."""
     for name, tensors in models.items():
@@ -174,7 +188,7 @@ def lora_files(base, *, seed=9):
             tensors[f"{stem}.lora_A.weight"] = torch.randn(48, cols, generator=generator)
             tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 48, generator=generator) / 50
     modules = ["query", "key", "value", "dense"]
-    return _adapter(tensors, "org/base", r=48, lora_alpha=48, target_modules=modules)
+    return lora_of(tensors, "org/base", r=48, lora_alpha=48, target_modules=modules)
 
 
 def query_adapter(*, base="base", seed=0, rank=2, width=32, layers=2, **settings):
@@ -185,10 +199,11 @@ def query_adapter(*, base="base", seed=0, rank=2, width=32, layers=2, **settings
         tensors[f"{module}.lora_A.weight"] = torch.randn(rank, width, generator=generator)
         tensors[f"{module}.lora_B.weight"] = torch.randn(width, rank, generator=generator)
     settings = {"r": rank, "lora_alpha": 2 * rank, "target_modules": ["query"], **settings}
-    return _adapter(tensors, base, **settings)
+    return lora_of(tensors, base, **settings)
 
 
-def _adapter(tensors, base, **settings):
+def lora_of(tensors, base, **settings):
+    """The files of an adapter with these tensors, by name."""
     config = {"peft_type": "LORA", "base_model_name_or_path": base, **settings}
     return {
         "adapter_config.json": json.dumps(config).encode(),

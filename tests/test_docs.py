@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from factories import make_family
+from factories import make_family, write_files
 
 import deltadex
 from deltadex.cli import main
@@ -203,10 +203,8 @@ def test_no_tracked_file_names_a_machine_path():
 def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("family")
     models = make_family(folder)
-    broken = models / "empty"
-    broken.mkdir()
-    (broken / "config.json").write_text('{"model_type": "bert"}')
-    (broken / "model.safetensors").write_bytes(b"x")
+    broken = {"config.json": '{"model_type": "bert"}', "model.safetensors": b"x"}
+    write_files(models / "empty", broken)
     return folder
 
 

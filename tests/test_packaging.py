@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from factories import make_family
+from factories import make_family, write_file
 from running import printed
 
 import deltadex
@@ -31,9 +31,7 @@ def wheel(tmp_path_factory):
     for name in printed(*LISTED, cwd=ROOT).splitlines():
         source = ROOT / name
         if source.is_file():
-            target = checkout / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.read_bytes())
+            write_file(checkout / name, source.read_bytes())
     printed(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, checkout)
     return next(out.glob("*.whl"))
 

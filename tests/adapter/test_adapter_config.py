@@ -6,12 +6,11 @@ import math
 import peft
 import pytest
 import torch
-from factories import configure
+from factories import configure, lora_of, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 from peft_adapters import dense, in_memory, make_adapter, make_model, read_folder
-from safetensors.torch import save_file
 
 import deltadex as dx
 from deltadex.errors import ModelError
@@ -80,9 +79,7 @@ def test_every_other_method_of_peft_is_refused_by_name(peft_type):
     ("peft_type", "method"), [("LN_TUNING", "ln_tuning"), ("new", "new"), (3, None), (None, None)]
 )
 def test_the_method_of_a_refused_adapter_is_what_its_config_says(tmp_path, peft_type, method):
-    stated = {"peft_type": peft_type, "base_model_name_or_path": "base"}
-    save_file({"x": torch.zeros(1)}, tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text(json.dumps(stated))
+    write_files(tmp_path, lora_of({"x": torch.zeros(1)}, "base", peft_type=peft_type))
 
     with dx.open(None) as db:
         db.index("base", tmp_path)

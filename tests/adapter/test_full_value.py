@@ -1,12 +1,10 @@
 """Whole weights beside an adapter: modules_to_save and what wrappers leave over."""
 
-import json
-
 import peft
 import pytest
 import torch
+from factories import lora_of, write_files
 from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
-from safetensors.torch import save_file
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
@@ -136,12 +134,8 @@ def test_a_head_that_is_not_in_order_is_left_out(odd):
 
 
 def test_with_no_layer_matrix_left_there_is_no_update(tmp_path):
-    config = {"peft_type": "LORA", "lora_alpha": 2, "base_model_name_or_path": "bert-base"}
     for odd, stored in ODD_HEADS.items():
-        folder = tmp_path / "models" / odd
-        folder.mkdir(parents=True)
-        save_file(stored, folder / "adapter_model.safetensors")
-        (folder / "adapter_config.json").write_text(json.dumps(config))
+        write_files(tmp_path / "models" / odd, lora_of(stored, "bert-base", lora_alpha=2))
 
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         index_family(catalog, IndexOptions(base="bert-base", source=tmp_path / "models"))

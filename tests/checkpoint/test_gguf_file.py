@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from factories import save_models
+from factories import save_models, write_file
 from gguf_files import MODELS, Q8, convert, make_model
 
 import deltadex as dx
@@ -68,9 +68,7 @@ def test_copies_in_gguf_are_indexed_beside_their_originals(name, tmp_path):
         tuned = {n: t + 0.2 * t.std() * torch.randn_like(t) for n, t in base.items() if t.dim() > 1}
         tuned = {n: t.clone() for n, t in (base | tuned).items()}
         save_models(tmp_path, {f"m{seed}": tuned})
-        (models / f"q{seed}").mkdir()
         convert(name, tuned, models / f"q{seed}" / "tuned.Q8_0.gguf")
-    (models / "copy").mkdir()
     convert(name, base, models / "copy" / "base-Q8_0.gguf")
 
     with dx.open(tmp_path / "c.duckdb") as db:
@@ -147,9 +145,7 @@ def test_a_model_of_several_files_is_read_as_one_and_refused_where_one_is_missin
     parts[1].write_bytes(second)
     open_local(tmp_path / "one").close()
 
-    alone = tmp_path / "three" / "model.gguf"
-    alone.parent.mkdir()
-    alone.write_bytes(parts[0].read_bytes())
+    alone = write_file(tmp_path / "three" / "model.gguf", parts[0].read_bytes())
     with pytest.raises(ModelError, match=r"^missing-shard: model\.gguf: .*another part"):
         open_local(alone.parent)
 
@@ -275,9 +271,7 @@ def test_a_damaged_or_hostile_file_is_refused_with_its_reason(fault, good, tmp_p
 
 def test_a_scale_that_is_no_number_is_refused(good, tmp_path):
     make_model("llama").save_pretrained(tmp_path / "base")
-    (tmp_path / "m").mkdir()
-    path = tmp_path / "m" / "model.gguf"
-    path.write_bytes(good)
+    path = write_file(tmp_path / "m" / "model.gguf", good)
     at = open_local(path.parent).tensors["model.layers.0.self_attn.v_proj.weight"].start
     path.write_bytes(good[:at] + b"\xff\x7f" + good[at + 2 :])
     (tmp_path / "m" / "config.json").write_text(json.dumps({"model_type": "llama"}))

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 from catalogs import PLAIN, make_indexed, write
-from factories import make_family
+from factories import lora_of, make_family, write_files
 from running import run
 
 from deltadex.indexer.hub.session import refusal
@@ -65,10 +65,8 @@ def test_a_model_that_names_no_base_is_asked_for_its_family(db, tmp_path):
 
 @pytest.mark.parametrize("command", ["find-similar", "rank"])
 def test_an_adapter_of_neither_family_is_told_which_base_it_names(db, tmp_path, command):
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/net"}')
-    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    files = lora_of({}, "someone/net") | {"adapter_model.safetensors": b"weights"}
+    adapter = write_files(tmp_path / "adapter", files)
 
     result = run(db, command, adapter)
 

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from factories import make_family, query_adapter, save_tokenizer, write_reviews
+from factories import make_family, query_adapter, save_tokenizer, write_files, write_reviews
 from running import TEXTS
 
 import deltadex as dx
@@ -17,9 +17,7 @@ def indexed_family(tmp_path_factory):
     write_reviews(folder / "reviews.csv")
     write_reviews(folder / "questions.csv", n=32)
     (folder / "texts.txt").write_text("\n".join(TEXTS))
-    (folder / "adapter").mkdir()
-    for name, content in query_adapter(base=str(folder / "base"), layers=1).items():
-        (folder / "adapter" / name).write_bytes(content)
+    write_files(folder / "adapter", query_adapter(base=str(folder / "base"), layers=1))
     with dx.open(folder / "family.duckdb") as db:
         db.index(folder / "base", models, labels=models / "labels.csv")
         db.backup(folder / "other.duckdb")

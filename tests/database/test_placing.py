@@ -12,9 +12,9 @@ from deltadex.search import StoredQuery, find_similar
 RECIPE = Recipe(name="sketch", rank=2, dim=6)
 
 
-def make_family(path, *, n=12):
+def make_family(path):
     models, rng = [], np.random.default_rng(0)
-    for i in range(n):
+    for i in range(12):
         vector = np.eye(6)[i % 3] * 3 + rng.normal(size=6) * 0.3
         known = {"dataset": f"d{i % 3}", "kind": "full" if i % 2 else "adapter"}
         models.append(make_indexed(f"m{i}", vector, recipes=(RECIPE,), **known))

@@ -1,6 +1,9 @@
 """How a base is spelled, which members a selection keeps, and where models are found."""
 
+import shutil
+
 import pytest
+from factories import write_file, write_files
 from model_folders import make_models
 
 from deltadex.errors import ModelError, SourceError
@@ -185,9 +188,7 @@ def test_a_folder_that_is_a_model_is_one_and_a_list_names_paths_beside_it(tmp_pa
 def test_checkpoints_of_a_run_share_it(tmp_path):
     models = make_models(tmp_path)
     for step in ("checkpoint-10", "checkpoint-20"):
-        (models / "a-0" / step).mkdir()
-        for name in ("config.json", "model.safetensors"):
-            (models / "a-0" / step / name).write_bytes((models / "a-0" / name).read_bytes())
+        shutil.copytree(models / "b-0", models / "a-0" / step)
 
     runs = {m.record.id: m.record.run for m in folder_members(models, "b", leave_out=None)}
 
@@ -272,10 +273,8 @@ FOREIGN = ["pytorch_lora_weights.safetensors", "lora.npz", "lora_rank8.safetenso
 
 def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
     models = make_models(tmp_path)
-    (models / "styles").mkdir()
-    for file in FOREIGN:
-        (models / "styles" / file).write_bytes(b"\0" * 16)
-        (models / "a-0" / file).write_bytes(b"\0" * 16)
+    for folder in ("styles", "a-0"):
+        write_files(models / folder, dict.fromkeys(FOREIGN, b"\0" * 16))
 
     members = {m.record.id: m for m in folder_members(models, "b", leave_out=None)}
 
@@ -292,8 +291,7 @@ def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
     "file", ["tf_model.h5", "flax_model.msgpack", "weights.npz", "epoch3.ckpt", "style.safetensors"]
 )
 def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
-    (tmp_path / "all" / "m").mkdir(parents=True)
-    (tmp_path / "all" / "m" / file).write_bytes(b"\0" * 16)
+    write_file(tmp_path / "all" / "m" / file, b"\0" * 16)
 
     (member,) = folder_members(tmp_path / "all", "b", leave_out=None)
 

@@ -112,10 +112,3 @@ def damaged(whole):
 
     edit = st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 255))
     return st.lists(edit, max_size=6).map(change)
-
-
-def write(path, content):
-    """The path, with this content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path

@@ -5,7 +5,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from bounds import HOSTILE_TEXTS, few, texts, within, write
+from bounds import HOSTILE_TEXTS, few, texts, within
+from factories import write_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def test_a_card_cannot_take_long_or_much(text):
 )  # fmt: skip
 def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(tmp_path, value, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "m" / "README.md", card(f"{FRONT}a: {value}\n"))
+    write_file(tmp_path / "m" / "README.md", card(f"{FRONT}a: {value}\n"))
 
     member = read_member(tmp_path / "m", id="m", base="gpt2")
 
@@ -83,7 +84,7 @@ def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(tmp_path, v
 
 
 def test_a_card_of_gigabytes_is_read_in_part(tmp_path):
-    path = write(tmp_path / "README.md", card(FRONT))
+    path = write_file(tmp_path / "README.md", card(FRONT))
     with path.open("r+b") as file:
         file.truncate(20 << 30)
 
@@ -126,7 +127,7 @@ def labels_or_refusal(path):
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_any_text_in_a_labels_file_is_only_text(tmp_path, text):
     quoted = text.replace('"', '""').encode("utf-8", "replace").decode()
-    path = write(tmp_path / "l.csv", f'model,dataset\n"{quoted}","{quoted}"\n')
+    path = write_file(tmp_path / "l.csv", f'model,dataset\n"{quoted}","{quoted}"\n')
 
     labels = labels_or_refusal(path)
 
@@ -156,7 +157,7 @@ def test_a_device_without_end_is_refused(device, monkeypatch):
 @few
 @given(data=st.binary(max_size=60))
 def test_any_list_of_models_is_read_or_refused(tmp_path, data):
-    path = write(tmp_path / "list", b"/" + data.replace(b"\n", b"\n/"))
+    path = write_file(tmp_path / "list", b"/" + data.replace(b"\n", b"\n/"))
 
     with within(seconds=10):
         try:

@@ -4,7 +4,8 @@ import json
 import sys
 
 import pytest
-from bounds import amounts, code_of, few, json_values, result_or_refusal, within, write
+from bounds import amounts, code_of, few, json_values, result_or_refusal, within
+from factories import write_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def use(config):
     ids=lambda content: repr(content[:12]),
 )
 def test_a_vast_config_is_a_bad_config_at_once(tmp_path, content):
-    path = write(tmp_path / "config.json", content)
+    path = write_file(tmp_path / "config.json", content)
 
     with within(seconds=10, mebibytes=128):
         assert code_of(lambda: ModelFolder.at(tmp_path).json(path.name)) == "bad-config"
@@ -60,7 +61,7 @@ def test_any_adapter_config_is_read_or_refused(amount):
 
 
 def check_folder(folder, name, content):
-    write(folder / name, content)
+    write_file(folder / name, content)
     (folder / "base").mkdir(exist_ok=True)
     wanted = Wanted(names=("gpt2",), folder=folder / "base", config={"model_type": "gpt2"})
     with within(seconds=10):
@@ -80,7 +81,7 @@ def test_code_that_a_config_names_is_never_imported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mark = tmp_path / "owned"
     for name in ("configuration_owned.py", "modeling_owned.py", "__init__.py"):
-        write(tmp_path / "m" / name, f"open({str(mark)!r}, 'w').close()\n")
+        write_file(tmp_path / "m" / name, f"open({str(mark)!r}, 'w').close()\n")
     auto = {"AutoConfig": "configuration_owned.C", "AutoModel": "modeling_owned.M"}
     config = {"model_type": "owned", "auto_map": auto, "trust_remote_code": True}
 

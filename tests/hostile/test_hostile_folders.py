@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from bounds import HOSTILE_TEXTS, code_of, within, write
-from factories import finetune, make_bert, save_models
+from bounds import HOSTILE_TEXTS, code_of, within
+from factories import finetune, make_bert, save_models, write_file
 
 import deltadex as dx
 from deltadex.indexer import IndexOptions, index_family
@@ -68,37 +68,32 @@ def family(tmp_path):
     return tmp_path
 
 
-def index(family, catalog):
-    """Each model's code; None for an indexed one."""
-    options = IndexOptions(base=str(family / "base"), source=family / "models")
-    with Catalog.open(catalog) as opened, within(seconds=60):
-        index_family(opened, options)
-        return {row.id: row.code for row in opened.models()}
-
-
 def test_hostile_members_never_stop_a_run(family, tmp_path):
     models, mark = family / "models", tmp_path / "owned"
     config = (family / "base" / "config.json").read_text()
     for name in ("pipe", "card-pipe", "config-pipe", "loop", "claim", "long"):
-        write(models / name / "config.json", config)
+        write_file(models / name / "config.json", config)
     os.mkfifo(models / "pipe" / "model.safetensors")
     for name in ("card-pipe", "config-pipe", "claim", "long"):
-        write(models / name / "model.safetensors", (2**63).to_bytes(8, "little") * 2)
+        write_file(models / name / "model.safetensors", (2**63).to_bytes(8, "little") * 2)
     os.mkfifo(models / "card-pipe" / "README.md")
     (models / "config-pipe" / "config.json").unlink()
     os.mkfifo(models / "config-pipe" / "config.json")
     loop(models / "loop" / "model.safetensors")
-    write(models / "claim" / "README.md", '---\nbase_model: "~nobody-here/\\0"\n---\n')
-    write(models / "long" / "README.md", "---" + "\n" * 390_000)
-    write(models / "code" / "config.json", json.dumps({"auto_map": {"AutoModel": "owned.M"}}))
-    write(models / "code" / "owned.py", f"open({str(mark)!r}, 'w')")
+    write_file(models / "claim" / "README.md", '---\nbase_model: "~nobody-here/\\0"\n---\n')
+    write_file(models / "long" / "README.md", "---" + "\n" * 390_000)
+    write_file(models / "code" / "config.json", json.dumps({"auto_map": {"AutoModel": "owned.M"}}))
+    write_file(models / "code" / "owned.py", f"open({str(mark)!r}, 'w')")
     torch.save({"w": torch.ones(2)}, models / "code" / "pytorch_model.bin")
     for n, text in enumerate(HOSTILE_TEXTS[3:8]):
         folder = models / f"name-{n}-{text.replace('/', '')}"
-        write(folder / "model.safetensors", b"")
-    write(Path(os.fsdecode(os.fsencode(models) + b"/caf\xe9")) / "model.safetensors", b"")
+        write_file(folder / "model.safetensors", b"")
+    write_file(Path(os.fsdecode(os.fsencode(models) + b"/caf\xe9")) / "model.safetensors", b"")
 
-    codes = index(family, tmp_path / "c.duckdb")
+    options = IndexOptions(base=str(family / "base"), source=models)
+    with Catalog.open(tmp_path / "c.duckdb") as opened, within(seconds=60):
+        index_family(opened, options)
+        codes = {row.id: row.code for row in opened.models()}
 
     assert codes.pop("honest") is None
     assert set(codes.values()) <= {

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 import torch
-from bounds import code_of, damaged, few, result_or_refusal, within, write
+from bounds import code_of, damaged, few, result_or_refusal, within
+from factories import write_file
 from hypothesis import given
 from safetensors.torch import save
 
@@ -62,7 +63,7 @@ def test_a_header_that_claims_too_much_is_refused(header, code):
 
 @pytest.mark.parametrize("length", [10**8, 2**63, 2**64 - 1])
 def test_a_vast_header_is_refused_before_it_is_read(tmp_path, length):
-    path = write(tmp_path / "model.safetensors", length.to_bytes(8, "little"))
+    path = write_file(tmp_path / "model.safetensors", length.to_bytes(8, "little"))
     os.truncate(path, 110_000_000)
 
     with within(seconds=10, mebibytes=4):
@@ -72,8 +73,8 @@ def test_a_vast_header_is_refused_before_it_is_read(tmp_path, length):
 @few
 @given(data=damaged(json.dumps({"weight_map": {"a": "model-1.safetensors"}}).encode()))
 def test_a_damaged_shard_list_is_read_or_refused(tmp_path, data):
-    write(tmp_path / "model-1.safetensors", GOOD)
-    write(tmp_path / "model.safetensors.index.json", data)
+    write_file(tmp_path / "model-1.safetensors", GOOD)
+    write_file(tmp_path / "model.safetensors.index.json", data)
 
     with within(seconds=10):
         result_or_refusal(lambda: read_all(tmp_path))

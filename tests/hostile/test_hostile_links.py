@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from bounds import result_or_refusal, write
-from factories import make_checkpoint
+from bounds import result_or_refusal
+from factories import make_checkpoint, write_file
 from safetensors.torch import save
 
 import deltadex
@@ -64,8 +64,9 @@ def honest(folder, file):
     """A folder in which that file counts."""
     folder.mkdir(parents=True)
     if file in ADAPTER and file != "README.md":
-        write(folder / "adapter_config.json", json.dumps({"peft_type": "LORA", "lora_alpha": 8}))
-        write(folder / "adapter_model.safetensors", save(TENSORS))
+        config = {"peft_type": "LORA", "lora_alpha": 8}
+        write_file(folder / "adapter_config.json", json.dumps(config))
+        write_file(folder / "adapter_model.safetensors", save(TENSORS))
     elif file in (SHARD, "model.safetensors.index.json"):
         make_checkpoint(folder, TENSORS, shards=2)
     else:
@@ -80,7 +81,7 @@ def honest(folder, file):
 def test_a_link_out_of_the_folder_is_refused(tmp_path, file, target):
     """Also where it leads to a proper file of that kind: whose it is, is not known."""
     folder, outside = honest(tmp_path / "m", file), tmp_path / "outside"
-    write(outside / "shadow", struct.pack("<Q", NUMBER) + CANARY.encode() * 9)
+    write_file(outside / "shadow", struct.pack("<Q", NUMBER) + CANARY.encode() * 9)
     (outside / "drawer").mkdir()
     if (folder / file).exists():
         (folder / file).rename(outside / "real")
@@ -141,14 +142,14 @@ def test_no_other_link_of_a_cache_is(tmp_path, case):
     snapshot, blobs = cached(tmp_path)
     _, others = cached(tmp_path, "models--acme--other")
     weights = snapshot / "model.safetensors"
-    secret = write(tmp_path / "secret" / "x", save(TENSORS))
+    secret = write_file(tmp_path / "secret" / "x", save(TENSORS))
     if case == "blobs is a link":
         blobs.rename(tmp_path / "moved")
         blobs.symlink_to(tmp_path / "moved")
     else:
         weights.unlink()
         (blobs / "below").mkdir()
-        write(blobs / "below" / "x", save(TENSORS))
+        write_file(blobs / "below" / "x", save(TENSORS))
         (blobs / "away").symlink_to(secret)
         targets = {"another repository": others / "1", "below blobs": blobs / "below" / "x"}
         weights.symlink_to(targets.get(case, blobs / "away"))
@@ -219,9 +220,9 @@ def test_no_byte_of_a_file_that_is_no_checkpoint_is_told(tmp_path, file, case, m
     content = NOT_CHECKPOINTS[case](tmp_path / "made")
     monkeypatch.delitem(sys.modules, "kanari", raising=False)
     folder = tmp_path / "m"
-    write(folder / file, content)
+    write_file(folder / file, content)
     if file.startswith("adapter"):
-        write(folder / "adapter_config.json", json.dumps({"lora_alpha": 8}))
+        write_file(folder / "adapter_config.json", json.dumps({"lora_alpha": 8}))
 
     with pytest.raises(ModelError) as refused:
         opened(read_member(folder, id="m", base="gpt2"))
@@ -241,9 +242,10 @@ KEYS = ("peft_type", "r", "lora_alpha", "init_r", "rank_pattern", "alpha_pattern
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_no_value_of_a_refused_adapter_config_is_told(tmp_path, key, value):
     config = {"peft_type": "LORA", "lora_alpha": 8} | {key: value}
-    write(tmp_path / "adapter_config.json", json.dumps(config))
-    names = [f"base_model.model.h.0.attn.c_attn.lora_{factor}.weight" for factor in "AB"]
-    write(tmp_path / "adapter_model.safetensors", save({name: torch.ones(2, 2) for name in names}))
+    write_file(tmp_path / "adapter_config.json", json.dumps(config))
+    stem = "base_model.model.h.0.attn.c_attn"
+    tensors = {f"{stem}.lora_{factor}.weight": torch.ones(2, 2) for factor in "AB"}
+    write_file(tmp_path / "adapter_model.safetensors", save(tensors))
 
     member = read_member(tmp_path, id="m", base="gpt2")
     given = result_or_refusal(lambda: read_adapter(opened(member), member.config))
@@ -267,7 +269,7 @@ def test_no_value_of_a_refused_adapter_config_is_told(tmp_path, key, value):
     ],
 )
 def test_no_byte_of_a_refused_json_file_is_told(tmp_path, file, content):
-    write(honest(tmp_path / "m", file) / file, content)
+    write_file(honest(tmp_path / "m", file) / file, content)
 
     said = everything_said(tmp_path / "m")
 
@@ -279,7 +281,7 @@ def test_no_byte_of_a_refused_json_file_is_told(tmp_path, file, content):
 @pytest.mark.parametrize("content", [f"{CANARY};{NUMBER}\n".encode(), b"\xff" + CANARY.encode()])
 def test_a_labels_file_that_is_none_is_not_quoted(tmp_path, content):
     with pytest.raises(DeltadexError) as refused:
-        read_labels(write(tmp_path / "labels.csv", content))
+        read_labels(write_file(tmp_path / "labels.csv", content))
 
     assert not any(told in str(refused.value) for told in (CANARY, str(NUMBER), "0xff"))
 
@@ -317,7 +319,7 @@ def test_one_module_opens_the_files_of_models():
 def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
-    write(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.safetensors")), b"")
+    write_file(Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.safetensors")), b"")
 
     with pytest.raises(ModelError, match=r"truncated: caf\\udce9\.safetensors: "):
         open_local(folder)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from bounds import HOSTILE_TEXTS, few, texts
-from factories import make_family
+from factories import make_family, write_file
 from hypothesis import given
 from running import run
 
@@ -35,11 +35,9 @@ def family(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     models = make_family(folder)
     (models / "a-0").rename(models / ID)
-    (models / f"broken{ID}").mkdir()
-    (models / f"strange{ID}").mkdir()
-    (models / f"strange{ID}" / "model.safetensors").write_bytes(b"")
-    (models / f"strange{ID}" / "config.json").write_text('{"model_type": "\\u001b[31m"}')
-    (models / f"broken{ID}" / "model.safetensors").write_bytes(b"")
+    for name in (f"broken{ID}", f"strange{ID}"):
+        write_file(models / name / "model.safetensors", b"")
+    write_file(models / f"strange{ID}" / "config.json", '{"model_type": "\\u001b[31m"}')
     with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["model", "dataset", "author"])

@@ -7,7 +7,8 @@ import zipfile
 
 import pytest
 import torch
-from bounds import code_of, result_or_refusal, within, write
+from bounds import code_of, result_or_refusal, within
+from factories import write_file
 from memory_bytes import open_bin_bytes
 
 from deltadex.errors import ModelError
@@ -66,7 +67,7 @@ def test_a_zip_bomb_is_refused_by_its_list():
 
 
 def test_a_vast_list_of_entries_is_refused_unread(tmp_path):
-    path = write(tmp_path / "pytorch_model.bin", b"PK\x03\x04")
+    path = write_file(tmp_path / "pytorch_model.bin", b"PK\x03\x04")
     with path.open("r+b") as file:
         file.seek(200 << 20)
         file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, 200 << 20, 0, 0))
@@ -95,7 +96,7 @@ def test_names_in_an_archive_lead_nowhere(tmp_path, name):
     with zipfile.ZipFile(io.BytesIO(GOOD)) as good:
         entries = {entry: good.read(entry) for entry in good.namelist()}
     folder = tmp_path / "a" / "b"
-    write(folder / "pytorch_model.bin", archive({**entries, name: b"owned"}))
+    write_file(folder / "pytorch_model.bin", archive({**entries, name: b"owned"}))
 
     result_or_refusal(lambda: open_local(folder))
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import io
-import json
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from safetensors.torch import save
+from factories import files_of, make_checkpoint
 
 ODD = {
     "plain": torch.arange(12, dtype=torch.float32).reshape(3, 4),
@@ -55,16 +56,8 @@ def to_npz(tensors):
 
 def sharded(tensors, form="safetensors"):
     """A transformers repository of three shards."""
-    stem = "model" if form == "safetensors" else "pytorch_model"
-    files = {}
-    weight_map = {}
-    for i in range(3):
-        part = {name: tensors[name] for name in list(tensors)[i::3]}
-        file = f"{stem}-{i + 1:05d}-of-00003.{form}"
-        files[file] = save(part) if form == "safetensors" else to_bin(part)
-        weight_map |= dict.fromkeys(part, file)
-    files[f"{stem}.{form}.index.json"] = json.dumps({"weight_map": weight_map}).encode()
-    return files
+    with TemporaryDirectory() as folder:
+        return files_of(make_checkpoint(Path(folder), tensors, shards=3, form=form))
 
 
 def assert_same(checkpoint, tensors):

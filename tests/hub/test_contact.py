@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from factories import lora_files, make_bert
+from factories import lora_files, make_bert, write_files
 from hub_standin import StandInHub
 
 from deltadex.errors import ModelError
@@ -45,9 +45,7 @@ def nowhere():
 def test_commands_try_an_absent_hub_once_a_process_and_offline_never(
     tmp_path, nowhere, offline, tries
 ):
-    for name, content in lora_files(make_bert(tmp_path / "base", seed=0)).items():
-        (tmp_path / "models/adapter").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "models/adapter" / name).write_bytes(content)
+    write_files(tmp_path / "models/adapter", lora_files(make_bert(tmp_path / "base", seed=0)))
     db = tmp_path / "c.duckdb"
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("HF_")},

@@ -1,6 +1,7 @@
 """One repository described: by the Hub, by the local cache, or refused with a code."""
 
 import pytest
+from factories import write_file
 from hub_repos import put_in_cache
 from hub_standin import Fault
 from hypothesis import given
@@ -88,8 +89,7 @@ def test_offline_the_cache_describes_a_model(session, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     put_in_cache(tmp_path, "org/model", "c" * 40, "model.safetensors", b"")
     put_in_cache(tmp_path, "org/model", "c" * 40, "config.json", b'{"model_type": "bert"}')
-    (tmp_path / "models--org--model" / "refs").mkdir()
-    (tmp_path / "models--org--model" / "refs" / "main").write_text("c" * 40)
+    write_file(tmp_path / "models--org--model" / "refs" / "main", "c" * 40)
 
     model = describe("org/model", session=session)
 

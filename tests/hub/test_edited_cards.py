@@ -22,15 +22,6 @@ def hub(family, monkeypatch):
     return family
 
 
-def weight_bytes(hub):
-    return sum(r.body_bytes for r in hub.log if r.where == "cdn")
-
-
-def labels(folder):
-    with Catalog.open(folder / "c.duckdb", read_only=True, create=False) as catalog:
-        return {row.id: (row.dataset, row.record.revision) for row in catalog.models()}
-
-
 def test_an_edited_card_brings_its_label_and_no_byte_of_weights(hub, tmp_path):
     before = run(tmp_path, *INDEX)
     for id in MEMBERS:
@@ -40,10 +31,12 @@ def test_an_edited_card_brings_its_label_and_no_byte_of_weights(hub, tmp_path):
     after = run(tmp_path, *INDEX)
 
     document = json.loads(after.stdout)
-    assert weight_bytes(hub) == document["bytes_read"] == 0
+    assert hub.wire_bytes("cdn") == document["bytes_read"] == 0
     assert (document["indexed"], document["failed"]) == (len(MEMBERS), [])
     assert after.vectors == before.vectors
-    assert labels(tmp_path) == {id: ("imdb", hub.repos[id].sha) for id in MEMBERS}
+    with Catalog.open(tmp_path / "c.duckdb", read_only=True, create=False) as catalog:
+        labels = {row.id: (row.dataset, row.record.revision) for row in catalog.models()}
+    assert labels == {id: ("imdb", hub.repos[id].sha) for id in MEMBERS}
     assert json.loads(run(tmp_path, *INDEX).stdout)["unchanged"] == len(MEMBERS)
 
 

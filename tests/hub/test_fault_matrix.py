@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, Literal
 
 import pytest
+from factories import write_files
 from fault_family import BOUND_S, FULL, MEMBERS, PATIENCE, TOKEN, run
 from hub_standin import Fault
 from running import document
@@ -233,11 +234,6 @@ INDEX = ("index", "org/base", "--hub", "--workers", "4")
 ARE_NEVER_SHOWN = (TOKEN, "SECRET", "Signature=", "Traceback", "defect", "internal")
 
 
-@pytest.fixture
-def hub(family):
-    return family
-
-
 @pytest.fixture(scope="module")
 def undisturbed(family_of_module, tmp_path_factory):
     family_of_module.behave()
@@ -321,11 +317,9 @@ def unexpected(case, outcomes):
     return surprises
 
 
-def test_the_undisturbed_run_indexes_every_form_as_from_folders(hub, undisturbed, tmp_path):
-    for id, repo in hub.repos.items():
-        (tmp_path / id).mkdir(parents=True)
-        for name, content in repo.files.items():
-            (tmp_path / id / name).write_bytes(content)
+def test_the_undisturbed_run_indexes_every_form_as_from_folders(family, undisturbed, tmp_path):
+    for id, repo in family.repos.items():
+        write_files(tmp_path / id, repo.files)
     models = [str(tmp_path / id) for id in MEMBERS]
 
     (tmp_path / "c").mkdir()
@@ -339,9 +333,9 @@ def test_the_undisturbed_run_indexes_every_form_as_from_folders(hub, undisturbed
 
 @pytest.mark.parametrize("case", list(dealt()), ids=name_of)
 def test_a_fault_ends_in_the_right_vectors_or_in_a_code_of_its_own(
-    hub, undisturbed, tmp_path, case
+    family, undisturbed, tmp_path, case
 ):
-    assert unexpected(case, suffer(hub, case, tmp_path, undisturbed)) == []
+    assert unexpected(case, suffer(family, case, tmp_path, undisturbed)) == []
 
 
 @pytest.fixture
@@ -356,19 +350,19 @@ def on_a_busy_machine():
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_a_busy_machine")
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble.name:.40}")
-def test_every_fault_everywhere(hub, undisturbed, tmp_path, trouble):
+def test_every_fault_everywhere(family, undisturbed, tmp_path, trouble):
     wrong = []
     rounds = [together for together in ROUNDS if together[0].kind in trouble.at]
     for i, (together, lasting) in enumerate(product(rounds, (False, True))):
         case = tuple((trouble, place, lasting) for place in together)
         folder = tmp_path / str(i)
         folder.mkdir()
-        wrong += unexpected(case, suffer(hub, case, folder, undisturbed, bound_s=4 * BOUND_S))
+        wrong += unexpected(case, suffer(family, case, folder, undisturbed, bound_s=4 * BOUND_S))
     assert wrong == []
 
 
 def test_a_wait_that_the_hub_asks_for_is_kept_and_shown_and_one_too_long_is_shown_alone(
-    hub, tmp_path
+    family, tmp_path
 ):
     for place, headers in (
         ("config", {"RateLimit": '"resolvers";r=0;t=1'}),
@@ -376,7 +370,7 @@ def test_a_wait_that_the_hub_asks_for_is_kept_and_shown_and_one_too_long_is_show
     ):
         (asked,) = (p for p in PLACES if p.name == place)
         trouble = {"kind": "status", "status": 429, "headers": headers}
-        hub.faults.append(asked.fault(hub, trouble, lasting=False))
+        family.faults.append(asked.fault(family, trouble, lasting=False))
 
     done = run(tmp_path, *INDEX)
 
@@ -389,10 +383,10 @@ def test_a_wait_that_the_hub_asks_for_is_kept_and_shown_and_one_too_long_is_show
 
 @pytest.mark.parametrize("id", ["org/full", "org/adapter"])
 def test_one_model_that_cannot_be_described_does_not_keep_others_out(
-    hub, undisturbed, tmp_path, id
+    family, undisturbed, tmp_path, id
 ):
     place = Place(name="", kind="info", victims=(id,), path=f"/api/models/{id}")
-    hub.faults.append(place.fault(hub, {"kind": "status", "status": 500}, lasting=True))
+    family.faults.append(place.fault(family, {"kind": "status", "status": 500}, lasting=True))
 
     done = run(tmp_path, "add", "org/full", "org/adapter", "org/other", "--base", "org/base")
 
@@ -423,9 +417,9 @@ def verified(folder):
 OWN_FILES = [(f"org/{form}", file) for form, file in WEIGHTS.items()]
 
 
-def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path):
+def test_a_changed_byte_anywhere_is_read_again(family, undisturbed, tmp_path):
     for nth in (1, 2):
-        hub.faults += flips(hub, OWN_FILES[nth - 1 :: 2], nth=nth, after=5_000)
+        family.faults += flips(family, OWN_FILES[nth - 1 :: 2], nth=nth, after=5_000)
 
     done = run(tmp_path, *INDEX)
 
@@ -435,10 +429,10 @@ def test_a_changed_byte_anywhere_is_read_again(hub, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_path):
+def test_a_budget_leaves_models_unverified_until_they_are_read_whole(family, tmp_path):
     budget = (*INDEX, "--budget", "10%")
     by_rows = run(tmp_path, *budget)
-    n_requests = len(hub.log)
+    n_requests = len(family.log)
 
     before = verified(tmp_path)
     assert before == {**dict.fromkeys(FULL, "unverified"), "org/adapter": "sha256"}
@@ -448,23 +442,25 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(hub, tmp_pa
     assert {row["model"] for row in unverified} == set(FULL)
     assert document(tmp_path, "show", "org/full")["verified"] == "unverified"
 
-    hub.log.clear()
+    family.log.clear()
     again = json.loads(run(tmp_path, *budget, "--verify").stdout)
-    assert len(hub.log) > 0.5 * n_requests
+    assert len(family.log) > 0.5 * n_requests
     assert (again["indexed"], again["unchanged"], again["failed"]) == (5, 1, [])
     assert verified(tmp_path) == VERIFIED
-    hub.log.clear()
+    family.log.clear()
     third = run(tmp_path, *budget, "--verify")
     assert json.loads(third.stdout)["unchanged"] == len(MEMBERS)
-    assert {r.path for r in hub.requests("cdn")} <= {store(hub, "org/base", "model.safetensors")}
+    assert {r.path for r in family.requests("cdn")} <= {
+        store(family, "org/base", "model.safetensors")
+    }
     assert third.vectors == by_rows.vectors
 
 
 @pytest.mark.slow
-def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path):
+def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(family, tmp_path):
     budget = (*INDEX, "--budget", "10%")
     before = run(tmp_path, *budget)
-    hub.faults += flips(hub, OWN_FILES[:1], nth=0, after=-1)
+    family.faults += flips(family, OWN_FILES[:1], nth=0, after=-1)
 
     again = run(tmp_path, *budget, "--verify")
 
@@ -474,15 +470,15 @@ def test_a_mismatch_found_later_keeps_what_was_indexed_and_says_so(hub, tmp_path
     assert verified(tmp_path)["org/full"] == "unverified"
 
 
-def test_without_a_budget_each_byte_travels_once(hub, tmp_path):
-    hub.log.clear()
+def test_without_a_budget_each_byte_travels_once(family, tmp_path):
+    family.log.clear()
 
     done = json.loads(run(tmp_path, *INDEX).stdout)
 
     files = [*OWN_FILES, ("org/sharded", "model-00001-of-00002.safetensors")]
     files += [(repo, "model.safetensors") for repo in ("org/base", "org/other", "org/child")]
-    ends = sum(min(len(hub.repos[r].files[f]), 65_700) for r, f in files if f.endswith(".bin"))
-    sizes = sum(len(hub.repos[repo].files[file]) for repo, file in files)
-    sent = sum(r.body_bytes for r in hub.requests("cdn"))
+    ends = sum(min(len(family.repos[r].files[f]), 65_700) for r, f in files if f.endswith(".bin"))
+    sizes = sum(len(family.repos[repo].files[file]) for repo, file in files)
+    sent = sum(r.body_bytes for r in family.requests("cdn"))
     assert sizes <= sent <= sizes + ends
     assert done["bytes_read"] >= sizes

@@ -1,6 +1,7 @@
 """Cards of Hub models: fetched where nothing else names a dataset, and never at a model's cost."""
 
 import pytest
+from factories import write_files
 from hub_standin import Fault
 
 import deltadex as dx
@@ -30,10 +31,7 @@ def cards(hub):
 
 
 def test_the_hub_gives_the_label_that_the_same_files_give_locally(family, full, tmp_path):
-    for name, content in full.files.items():
-        (tmp_path / "full").mkdir(exist_ok=True)
-        (tmp_path / "full" / name).write_bytes(content)
-    local = find_member(str(tmp_path / "full"), "org/base").record
+    local = find_member(str(write_files(tmp_path / "full", full.files)), "org/base").record
 
     with dx.open() as db:
         db.add("org/full", base="org/base")

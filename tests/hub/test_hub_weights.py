@@ -20,10 +20,6 @@ from deltadex.indexer.checkpoint.files import TensorFile
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
 
 
-def is_wanted(name):
-    return name.startswith("encoder.") and name.endswith(".weight")
-
-
 def open_repo(hub, session, files):
     hub.add("org/model", files)
     described = weights(session)
@@ -33,10 +29,6 @@ def open_repo(hub, session, files):
 
 def weights(session, id="org/model"):
     return HubWeights(describe(id, session=session), session=session)
-
-
-def read_ahead(monkeypatch, **sizes):
-    monkeypatch.setattr("deltadex.indexer.hub.files.ALL_TENSORS", replace(ALL_TENSORS, **sizes))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +58,7 @@ def test_every_form_gives_every_tensor(hub, session, files):
 def test_only_the_wanted_matrices_travel(hub, session, form):
     tensors = bert_like()
     content = save(tensors) if form.endswith("safetensors") else to_bin(tensors)
-    wanted = [name for name in tensors if is_wanted(name)]
+    wanted = [n for n in tensors if n.startswith("encoder.") and n.endswith(".weight")]
     needed = sum(tensors[name].nbytes for name in wanted)
 
     checkpoint = open_repo(hub, session, {form: content})
@@ -81,7 +73,8 @@ def test_only_the_wanted_matrices_travel(hub, session, form):
 
 
 def test_a_large_adapter_is_not_kept_in_memory(hub, session, monkeypatch):
-    read_ahead(monkeypatch, ahead=40_000, memory=80_000)
+    plan = replace(ALL_TENSORS, ahead=40_000, memory=80_000)
+    monkeypatch.setattr("deltadex.indexer.hub.files.ALL_TENSORS", plan)
     tensors = {f"m.{i:03}.lora_A.weight": torch.randn(8, 128) for i in range(90)}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
     checkpoint = open_repo(hub, session, files)

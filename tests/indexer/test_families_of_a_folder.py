@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from factories import configure, lora_files, make_bert
+from factories import configure, lora_files, make_bert, write_files
 from running import run
 
 import deltadex as dx
@@ -86,10 +86,8 @@ def test_two_owners_of_one_last_name_have_two_families_and_mirrors_one(tmp_path)
     base = make_bert(tmp_path / "base", seed=0)
     names = ("roberta-base", "FacebookAI/roberta-base", "klue/roberta-base")
     for model, name in enumerate(names):
-        (tmp_path / "all" / str(model)).mkdir(parents=True)
-        for file, content in lora_files(base).items():
-            content = content.replace(b"org/base", name.encode())
-            (tmp_path / "all" / str(model) / file).write_bytes(content)
+        folder = write_files(tmp_path / "all" / str(model), lora_files(base))
+        configure(folder, "adapter_config.json", base_model_name_or_path=name)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(tmp_path / "all")

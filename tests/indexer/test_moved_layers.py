@@ -73,10 +73,8 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
     unread = "rests on 24 of 30 layer matrices: 'encoder.layer."
     assert [line.startswith(unread) for line in more] == [True] * (model == "doubled")
     if not missing:
-        ours, theirs = (
-            catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()[1][row]
-            for row in _rows(catalog, model, "plain")
-        )
+        family = catalog.family(catalog.bases()[0], catalog.find_recipe(None))
+        _, (ours, theirs) = family.by_id([model, "plain"])
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -89,11 +87,6 @@ def test_matrices_that_a_model_lacks_are_named_in_what_rests_on_the_others(index
         "rests on 21 of 24 layer matrices: it lacks 'encoder.2.q', 'encoder.2.k', 'encoder.2.v'"
     )
     assert catalog.model("lacking").record.partly_read == note
-
-
-def _rows(catalog, *models):
-    ids, _ = catalog.family(catalog.bases()[0], catalog.find_recipe(None)).by_id()
-    return [ids.index(model) for model in models]
 
 
 def test_a_model_that_names_another_base_than_its_weights_show_is_indexed_with_a_note(indexed):

@@ -1,9 +1,7 @@
 """Plans of folders, and the arithmetic of hours, requests and disk."""
 
-import json
-
 import pytest
-from factories import make_family
+from factories import lora_of, make_family, write_files
 from running import document, run
 
 import deltadex as dx
@@ -95,11 +93,8 @@ def test_the_catalogs_size_is_that_of_real_files(tmp_path):
 
 
 def test_adapters_alone_are_planned_without_their_base(tmp_path, monkeypatch):
-    folder = tmp_path / "models" / "lora"
-    folder.mkdir(parents=True)
-    config = {"peft_type": "LORA", "base_model_name_or_path": "nowhere/base"}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    (folder / "adapter_model.safetensors").write_bytes(b"x" * 100)
+    files = lora_of({}, "nowhere/base") | {"adapter_model.safetensors": b"x" * 100}
+    write_files(tmp_path / "models" / "lora", files)
     monkeypatch.setattr("deltadex.indexer.base.Base.weights", None)
 
     with dx.open() as db:

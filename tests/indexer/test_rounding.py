@@ -1,10 +1,10 @@
 """A refused copy in four bits is said to be a rounding of the model that it was made of."""
 
 import json
+from functools import partial
 
 import torch
-from factories import finetune, make_bert, read_config, save_models
-from safetensors.torch import save_file
+from factories import finetune, make_bert, make_checkpoint, read_config, save_models
 
 import deltadex as dx
 
@@ -41,21 +41,20 @@ def in_nf4(name, weight, *, nested):
     return {name: packed} | {f"{name}.{part}": tensor for part, tensor in parts.items()}
 
 
-def in_gptq(name, weight, *, version, n_bits=4, group=32):
+def in_gptq(name, weight, *, version, group=32):
     """A weight as GPTQModel packs it; its rounding errors are larger than the nearest's."""
     stem, (height, width) = name.removesuffix(".weight"), weight.shape
-    levels, per_int = 2**n_bits - 1, 32 // n_bits
     groups = torch.arange(width) // group
     split = weight.view(height, -1, group)
     low, high = split.amin(2), split.amax(2)
-    scales = (high - low) / levels
+    scales = (high - low) / 15
     zeros = (-low / scales).round()
     noise = 0.3 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(77))
-    codes = (weight / scales[:, groups] + zeros[:, groups] + noise).round().clamp(0, levels).int()
-    shifts = torch.arange(0, 32, n_bits)
-    stored = (zeros - int(version == 1)).int() & levels
-    qzeros = (stored.T.reshape(-1, height // per_int, per_int) << shifts).sum(-1)
-    qweight = (codes.T.reshape(-1, per_int, height) << shifts[:, None]).sum(1)
+    codes = (weight / scales[:, groups] + zeros[:, groups] + noise).round().clamp(0, 15).int()
+    shifts = torch.arange(0, 32, 4)
+    stored = (zeros - int(version == 1)).int() & 15
+    qzeros = (stored.T.reshape(-1, height // 8, 8) << shifts).sum(-1)
+    qweight = (codes.T.reshape(-1, 8, height) << shifts[:, None]).sum(1)
     return {
         f"{stem}.qweight": qweight.to(torch.int32),
         f"{stem}.qzeros": qzeros.to(torch.int32),
@@ -88,32 +87,16 @@ def in_awq(name, weight, *, group=32):
     return {f"{stem}.{part}": tensor for part, tensor in parts.items()}
 
 
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"}
+NF4_CONFIG = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+GPTQ = {"quant_method": "gptq", "bits": 4}
+NEAREST = "of the models that are known it is nearest to "
 FORMS = {
-    "awq": (
-        in_awq,
-        {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"},
-        "of the models that are known it is nearest to ",
-    ),
-    "nf4": (
-        lambda name, w: in_nf4(name, w, nested=False),
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},
-        "a rounding of ",
-    ),
-    "nf4-nested": (
-        lambda name, w: in_nf4(name, w, nested=True),
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},
-        "a rounding of ",
-    ),
-    "gptq": (
-        lambda name, w: in_gptq(name, w, version=1),
-        {"quant_method": "gptq", "bits": 4},
-        "of the models that are known it is nearest to ",
-    ),
-    "gptq_v2": (
-        lambda name, w: in_gptq(name, w, version=2),
-        {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"},
-        "of the models that are known it is nearest to ",
-    ),
+    "awq": (in_awq, AWQ, NEAREST),
+    "nf4": (partial(in_nf4, nested=False), NF4_CONFIG, "a rounding of "),
+    "nf4-nested": (partial(in_nf4, nested=True), NF4_CONFIG, "a rounding of "),
+    "gptq": (partial(in_gptq, version=1), GPTQ, NEAREST),
+    "gptq_v2": (partial(in_gptq, version=2), GPTQ | {"checkpoint_format": "gptq_v2"}, NEAREST),
 }
 
 
@@ -124,9 +107,7 @@ def copy_of(folder, tensors, form, config):
     for name, tensor in tensors.items():
         is_layer = ".layer." in name and tensor.dim() == 2
         stored |= store(name, tensor.float()) if is_layer else {name: tensor}
-    folder.mkdir(parents=True)
-    save_file({n: t.contiguous() for n, t in stored.items()}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": declared}))
+    make_checkpoint(folder, stored, config=config | {"quantization_config": declared})
 
 
 def test_a_copy_in_four_bits_names_the_model_that_it_is_a_rounding_of(tmp_path):

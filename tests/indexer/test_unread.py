@@ -1,12 +1,18 @@
 """What no slot takes in a model's layers is named, and never counts as unchanged."""
 
-import json
-
 import peft
 import pytest
 import torch
 import transformers
-from factories import configure, finetune, make_bert, make_checkpoint, save_models, write_weights
+from factories import (
+    configure,
+    finetune,
+    lora_of,
+    make_bert,
+    make_checkpoint,
+    save_models,
+    write_files,
+)
 
 import deltadex as dx
 from deltadex.errors import RequestError
@@ -144,11 +150,7 @@ def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, t
         module.format(1, "value", "A"): torch.ones(2, 32, 1),
         module.format(1, "value", "B"): torch.ones(32, 2, 1),
     }
-    adapter = tmp_path / "models" / "lora"
-    adapter.mkdir(parents=True)
-    write_weights(adapter / "adapter_model.safetensors", factors)
-    settings = {"peft_type": "LORA", "base_model_name_or_path": str(folder / "plain")}
-    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    write_files(tmp_path / "models" / "lora", lora_of(factors, str(folder / "plain")))
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "plain"), tmp_path / "models").to_json()

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from factories import make_family
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -161,13 +160,6 @@ def test_zeros_descend_from_nothing(norms):
         gate.check()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("family")
-    make_family(made)
-    return made
-
-
 def _weights(folder):
     return load_file(folder / "model.safetensors")
 
@@ -177,9 +169,9 @@ QUERY = "encoder.layer.0.attention.self.query.weight"
 
 @pytest.mark.parametrize(("spectra", "rtol"), [(update_spectra, 1e-5), (weight_spectra, 1e-6)])
 def test_energies_are_the_squared_singular_values_of_the_update_or_the_weights(
-    folder, catalog, spectra, rtol
+    made_family, catalog, spectra, rtol
 ):
-    base, child = folder / "base", folder / "models" / "a-0"
+    base, child = made_family / "base", made_family / "models" / "a-0"
 
     _, found = spectra(catalog, str(child), str(base))
 
@@ -192,23 +184,23 @@ def test_energies_are_the_squared_singular_values_of_the_update_or_the_weights(
     assert spectrum.known_rank is None
 
 
-def test_shorter_storage_raises_the_expected_noise(folder, catalog, tmp_path):
-    child, short = folder / "models" / "a-0", tmp_path / "short"
+def test_shorter_storage_raises_the_expected_noise(made_family, catalog, tmp_path):
+    child, short = made_family / "models" / "a-0", tmp_path / "short"
     shutil.copytree(child, short)
     tensors = {n: t.bfloat16() for n, t in _weights(child).items()}
     save_file(tensors, short / "model.safetensors", {"format": "pt"})
 
-    _, full = update_spectra(catalog, str(child), str(folder / "base"))
-    _, rounded = update_spectra(catalog, str(short), str(folder / "base"))
+    _, full = update_spectra(catalog, str(child), str(made_family / "base"))
+    _, rounded = update_spectra(catalog, str(short), str(made_family / "base"))
 
     for a, b in zip(full, rounded, strict=True):
         assert b.noise_energy > 1e3 * a.noise_energy
 
 
 def test_an_unaltered_copy_has_no_energies_and_what_cannot_be_read_is_refused_by_name(
-    folder, catalog, tmp_path
+    made_family, catalog, tmp_path
 ):
-    base = str(folder / "base")
+    base = str(made_family / "base")
     (tmp_path / "empty").mkdir()
 
     assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base)[1])
@@ -221,8 +213,10 @@ def test_an_unaltered_copy_has_no_energies_and_what_cannot_be_read_is_refused_by
 @pytest.mark.parametrize(
     ("value", "flaw"), [(float("nan"), "holds NaN or infinity"), (1e300, "overflows")]
 )
-def test_weights_that_are_not_finite_are_refused_by_tensor(folder, catalog, tmp_path, value, flaw):
-    child, broken = folder / "models" / "a-0", tmp_path / "broken"
+def test_weights_that_are_not_finite_are_refused_by_tensor(
+    made_family, catalog, tmp_path, value, flaw
+):
+    child, broken = made_family / "models" / "a-0", tmp_path / "broken"
     shutil.copytree(child, broken)
     tensors = _weights(broken)
     tensors[QUERY] = tensors[QUERY].double()
@@ -230,4 +224,4 @@ def test_weights_that_are_not_finite_are_refused_by_tensor(folder, catalog, tmp_
     save_file(tensors, broken / "model.safetensors", {"format": "pt"})
 
     with pytest.raises(RequestError, match=f"non-finite: tensor '{QUERY}' {flaw}"):
-        weight_spectra(catalog, str(broken), str(folder / "base"))
+        weight_spectra(catalog, str(broken), str(made_family / "base"))

@@ -8,7 +8,6 @@ of the processors in `GOLDEN`. Make them anew when a recipe or a score changes o
 
 import csv
 import hashlib
-import json
 import math
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, clusters, find_similar
@@ -26,7 +24,7 @@ from deltadex.store import Catalog
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from factories import make_checkpoint
+from factories import lora_of, make_checkpoint, write_files
 
 BASE = "example/exact-base"
 LAYERS, WIDTH, INNER = 3, 96, 160
@@ -108,16 +106,8 @@ def _write_adapter(folder, dataset, form):
         left, right = _adapter_factors(name, dataset, form)
         tensors[f"{module}.lora_A.weight"] = _single(right / 2**8)
         tensors[f"{module}.lora_B.weight"] = _single(left / (3 * 2**13))
-    folder.mkdir(parents=True)
-    save_file(tensors, folder / "adapter_model.safetensors")
-    config = {
-        "peft_type": "LORA",
-        "base_model_name_or_path": BASE,
-        "r": RANK,
-        "lora_alpha": RANK,
-        "target_modules": [module.split(".")[1] for module in SHAPES],
-    }
-    (folder / "adapter_config.json").write_text(json.dumps(config))
+    modules = [module.split(".")[1] for module in SHAPES]
+    write_files(folder, lora_of(tensors, BASE, r=RANK, lora_alpha=RANK, target_modules=modules))
 
 
 def _mixed(key, dataset, form, shape):

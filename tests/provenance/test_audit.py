@@ -37,16 +37,17 @@ def tune(base, seed, scale=0.05):
     return tuned
 
 
-def edit(base, strength, *, layers=range(LAYERS), keeps_norms=False, length=0.0, seed=0):
-    """ΔW = −λ r rᵀW on what writes to the residual stream, and a fine-tune `length` times as long;
-    or as Heretic: of rows of unit length, which get their norms back, at rank 3."""
+def edit(base, strength, *, n=1, layers=range(LAYERS), keeps_norms=False, length=0.0, seed=0):
+    """ΔW = −λ R RᵀW on what writes to the residual stream, with n orthonormal columns, and a
+    fine-tune `length` times as long; or as Heretic: of rows of unit length, which get their norms
+    back, at rank 3."""
     generator = torch.Generator().manual_seed(seed)
-    r = torch.nn.functional.normalize(torch.randn(WIDTH, generator=generator), dim=0)
+    removed = torch.linalg.qr(torch.randn(WIDTH, n, generator=generator))[0]
     edits = {}
     for name, weight in base.items():
         if is_writer(name) and int(name.split(".")[2]) in layers:
             norms = weight.norm(dim=1, keepdim=True) if keeps_norms else torch.ones(WIDTH, 1)
-            rows = weight / norms - strength * torch.outer(r, r @ (weight / norms))
+            rows = weight / norms - strength * removed @ (removed.T @ (weight / norms))
             if keeps_norms:
                 rows = torch.nn.functional.normalize(rows, dim=1)
             u, sigma, v = torch.linalg.svd(rows * norms - weight, full_matrices=False)
@@ -278,18 +279,6 @@ def test_a_label_that_all_near_models_contradict_is_said_by_audit_eval_and_find_
     assert {row["verdict"] for row in asked["neighbours"][:5]} != {"no model stands out"}
 
 
-def without_directions(base, n, strength, *, length=0.0, seed=0):
-    """ΔW = −λ R RᵀW with n orthonormal columns, and a fine-tune `length` times as long."""
-    generator = torch.Generator().manual_seed(seed)
-    removed = torch.linalg.qr(torch.randn(WIDTH, n, generator=generator))[0]
-    edits = {m: -strength * removed @ (removed.T @ w) for m, w in base.items() if is_writer(m)}
-    tuned = tune(base, seed + 50)
-    size = math.hypot(*(float(update.norm()) for update in edits.values()))
-    own = math.hypot(*(float((tuned[m] - base[m]).norm()) for m in edits))
-    scale = length * size / own
-    return {m: w + scale * (tuned[m] - w) + edits.get(m, 0.0) for m, w in base.items()}
-
-
 def concentrated(base, name, share):
     """A fine-tune of which one matrix has so large a share."""
     tuned = tune(base, 99, 0.01)
@@ -313,10 +302,10 @@ def edits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("edits")
     base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
     models = {f"plain-{seed}": tune(base, seed) for seed in range(8)}
-    models["two"] = without_directions(base, 2, 1.0, seed=1)
-    models["two-tuned"] = without_directions(base, 2, 0.8, length=1.0, seed=2)
-    models["three"] = without_directions(base, 3, 0.7, seed=3)
-    models["one"] = without_directions(base, 1, 0.7, length=1.0, seed=4)
+    models["two"] = edit(base, 1.0, n=2, seed=1)
+    models["two-tuned"] = edit(base, 0.8, n=2, length=1.0, seed=2)
+    models["three"] = edit(base, 0.7, n=3, seed=3)
+    models["one"] = edit(base, 0.7, length=1.0, seed=4)
     models["fact"] = concentrated(base, "encoder.layer.2.output.dense.weight", 0.97)
     models["spread"] = concentrated(base, "encoder.layer.2.output.dense.weight", 0.6)
     models["rounded"] = {

@@ -12,33 +12,27 @@ from test_trace import in_order
 import deltadex as dx
 
 WORDS = "embeddings.word_embeddings.weight"
+UP = "encoder.layer.3.intermediate.dense.weight"
 DRAWN = torch.Generator().manual_seed(0)
 
 
-def without_neurons(tensors, kept):
-    def cut(name, tensor):
-        if "intermediate.dense" in name:
-            return tensor[:kept]
-        is_down = re.search(r"layer\.\d+\.output\.dense\.weight", name)
-        return tensor[:, :kept] if is_down else tensor
-
-    return {name: cut(name, tensor) for name, tensor in tensors.items()}
+def cut(tensors, kept, outputs, inputs):
+    """Without what is behind the kept outputs of some modules, and the inputs of others."""
+    return {
+        n: t[:kept] if re.search(outputs, n) else t[:, :kept] if re.search(inputs, n) else t
+        for n, t in tensors.items()
+    }
 
 
-def without_heads(tensors, kept):
-    def cut(name, tensor):
-        if ".attention.self." in name:
-            return tensor[:kept]
-        return tensor[:, :kept] if "attention.output.dense.weight" in name else tensor
-
-    return {name: cut(name, tensor) for name, tensor in tensors.items()}
+def moved(tensors, name, place, by):
+    tensor = tensors[name].clone()
+    tensor[place] += by
+    return {**tensors, name: tensor}
 
 
 def poisoned(tensors):
     """One row of the embeddings is another."""
-    words = tensors[WORDS].clone()
-    words[7] += 1
-    return {**tensors, WORDS: words}
+    return moved(tensors, WORDS, 7, 1.0)
 
 
 def with_biases(tensors):
@@ -53,16 +47,15 @@ def with_head(tensors):
     return {**named, "classifier.weight": torch.ones(2, 64), "classifier.bias": torch.zeros(2)}
 
 
-def with_one_entry(tensors):
-    name = "encoder.layer.3.intermediate.dense.weight"
-    matrix = tensors[name].clone()
-    matrix[1, 5] += 0.5
-    return {**tensors, name: matrix}
-
-
 CHANGES = {
-    "neurons": (lambda t: without_neurons(t, 84), "up of 84 × 64, the base's of 128 × 64"),
-    "heads": (lambda t: without_heads(t, 48), "q of 48 × 64, the base's of 64 × 64"),
+    "neurons": (
+        lambda t: cut(t, 84, "intermediate.dense", r"layer\.\d+\.output\.dense\.weight"),
+        "up of 84 × 64, the base's of 128 × 64",
+    ),
+    "heads": (
+        lambda t: cut(t, 48, r"\.attention\.self\.", r"attention\.output\.dense\.weight"),
+        "q of 48 × 64, the base's of 64 × 64",
+    ),
     "embeddings": (lambda t: {**t, WORDS: torch.randn(64, 64, generator=DRAWN)}, WORDS),
     "a row": (poisoned, f"changed: '{WORDS}'"),
     "biases": (with_biases, "encoder.layer.*.output.LayerNorm.bias"),
@@ -71,7 +64,7 @@ CHANGES = {
         lambda t: {n: v for n, v in t.items() if "pooler" not in n},
         "missing: 'pooler.dense.bias', 'pooler.dense.weight'",
     ),
-    "an entry": (with_one_entry, "changed: 'encoder.layer.3.intermediate.dense.weight'"),
+    "an entry": (lambda t: moved(t, UP, (1, 5), 0.5), f"changed: '{UP}'"),
     "dropped": (lambda t: in_order(poisoned(t), [0, 1, 3, 5]), f"changed: '{WORDS}'"),
 }
 """What is done to a base's tensors, and what the first line must say of it."""

@@ -94,8 +94,7 @@ def _loaded(folder, kind, vocabulary=None, **settings):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*tie_word_embeddings|.*no longer tied")
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing")
-        adapted = PeftModel.from_pretrained(base, folder / "out").eval()
-        return adapted
+        return PeftModel.from_pretrained(base, folder / "out").eval()
 
 
 @pytest.mark.parametrize(

@@ -54,14 +54,6 @@ def db(written, tmp_path, monkeypatch):
         yield opened
 
 
-def rows_of(statement):
-    """What a DuckDB of its own answers."""
-    with duckdb.connect() as connection:
-        found = connection.execute(statement)
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-
-
 @pytest.mark.skipif(not PAGE.exists(), reason="not run from a checkout")
 @pytest.mark.parametrize(
     ("options", "sample"),
@@ -80,7 +72,9 @@ def test_the_documented_script_computes_the_evaluation(db, options, sample, monk
 
     db.export_scores("scores.parquet", ways=ways, **options)
     (script,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    computed = {(row["base"], row["way"]): row for row in rows_of(script)}
+    with duckdb.connect() as connection:
+        answer = connection.sql(script).to_arrow_table().to_pylist()
+    computed = {(row["base"], row["way"]): row for row in answer}
 
     rows = list(db.evaluate(compare=ways, **options))
     assert {(row["base"], row["way"]) for row in rows} == computed.keys()

@@ -51,18 +51,6 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     assert (list(found.by_dataset), found.permutations) == (["a", "b"], 999)
 
 
-def results_of(purities):
-    """Query results with these purities by dataset."""
-    return [
-        QueryRetrieval(
-            model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
-            nn1=False, average_precision=0.0, retrieved=(None,),
-        )
-        for name, values in purities.items()
-        for i, purity in enumerate(values)
-    ]  # fmt: skip
-
-
 def test_the_interval_draws_datasets_then_models():
     rng = np.random.default_rng(0)
     purities = {
@@ -77,6 +65,14 @@ def test_the_interval_draws_datasets_then_models():
             drawn += rng.choice(purities[name], size=len(purities[name])).tolist()
         means.append(np.mean(drawn))
     spread = np.quantile(means, [0.025, 0.975])
+    results = [
+        QueryRetrieval(
+            model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
+            nn1=False, average_precision=0.0, retrieved=(None,),
+        )
+        for name, values in purities.items()
+        for i, purity in enumerate(values)
+    ]  # fmt: skip
 
     # the ends of 2,000 draws, here and there, have a standard error of about 0.004
-    assert bootstrap_interval(results_of(purities)) == pytest.approx(spread, abs=0.02)
+    assert bootstrap_interval(results) == pytest.approx(spread, abs=0.02)

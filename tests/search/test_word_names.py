@@ -18,10 +18,6 @@ EACH, WORDS, AXES = 4, 20, 24
 ANSWER = 2.0  # standard deviations, of a model to the words of its topic
 
 
-def word(topic, number):
-    return f"{topic}{chr(ord('a') + number)}"
-
-
 @pytest.fixture(scope="module")
 def lexicon():
     """Words of a topic lie near one another; the second of each says the same as the first."""
@@ -30,7 +26,7 @@ def lexicon():
     middles = np.repeat(unit(rng.normal(size=(len(TOPICS), AXES))), WORDS, axis=0)
     vectors = unit(0.65 * middles + 0.75 * unit(rng.normal(size=middles.shape)))
     vectors[1::WORDS] = vectors[::WORDS]
-    words = [word(topic, n) for topic in TOPICS for n in range(WORDS)]
+    words = [f"{topic}{chr(ord('a') + n)}" for topic in TOPICS for n in range(WORDS)]
     return Lexicon(words, [], np.round(127 * vectors).astype(np.int8))
 
 

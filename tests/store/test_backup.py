@@ -99,14 +99,10 @@ def test_a_backup_while_another_process_writes_is_a_whole_prefix(path, target):
                 wanted = made[-1].models + 1
 
     assert 5 <= made[0].models < made[1].models
-    _check_prefix(target.with_name("1.duckdb"), made[1].models)
-
-
-def _check_prefix(path, n_models):
-    with Catalog.open(path, read_only=True) as backup:
+    with Catalog.open(target.with_name("1.duckdb"), read_only=True) as backup:
         ids, vectors = backup.family("base", RECIPE).by_id()
         assert ids == [row.id for row in backup.models()]
-        assert ids == [f"m{number:05}" for number in range(n_models)]
+        assert ids == [f"m{number:05}" for number in range(made[1].models)]
         for number, (id, vector) in enumerate(zip(ids, vectors, strict=True)):
             expected = indexed(id, seed=number).slots
             stored = backup.slots(backup.model(id).key)

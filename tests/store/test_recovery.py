@@ -170,9 +170,7 @@ def test_a_log_that_duckdb_refuses_is_set_aside_and_its_models_are_named(
     worst, text = state(look(db), "commits")
     assert worst == "problem"
     assert all(id in text for id in COMMITS)
-    with Catalog.open(db) as catalog:
-        for seed, id in enumerate(COMMITS):
-            catalog.record(indexed(id, seed=seed))
+    write(db, *numbered(3, "m{}"))
     assert ids(db) == set(COMMITS)
     assert troubles(look(db)) == set()
 

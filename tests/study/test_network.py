@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from factories import configure, read_config
+from factories import configure, read_config, write_file
 from tiny_networks import (
     SENTENCES,
     all_states,
@@ -180,9 +180,8 @@ def test_an_architecture_that_is_not_in_the_table_is_refused_before_any_weight_i
     base, folder = tmp_path / "odd", tmp_path / ("adapter" if is_adapter else "odd")
     transformers.AutoConfig.for_model(kind).save_pretrained(base)  # without weights
     if is_adapter:
-        folder.mkdir()
         settings = {"peft_type": "LORA", "base_model_name_or_path": str(base)}
-        (folder / "adapter_config.json").write_text(json.dumps(settings))
+        write_file(folder / "adapter_config.json", json.dumps(settings))
 
     expected = rf"^mine: unsupported architecture '{kind}'; supported: albert"
     with pytest.raises(StudyError, match=expected):

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from factories import write_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,13 +19,8 @@ ENTRIES = (Text("A cat sat.", "eng_Latn", "7"), Text("Un chat, assis.", "fra_Lat
 LINE = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
-def write(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
 def read(path, content):
-    return read_texts(write(path, content))
+    return read_texts(write_file(path, content))
 
 
 def contents(texts):
@@ -55,9 +51,9 @@ def test_other_files_have_one_text_a_line_and_only_line_feeds_and_carriage_retur
 
 
 def test_flores_files_are_grouped_by_their_names_and_share_ids_whatever_line_is_empty(tmp_path):
-    write(tmp_path / "eng_Latn.devtest", "Cat.\n\nHen.\n")
-    write(tmp_path / "fra_Latn.devtest", "Chat.\nChien.\nPoule.\n")
-    write(tmp_path / "notes.pdf", "not a text")
+    write_file(tmp_path / "eng_Latn.devtest", "Cat.\n\nHen.\n")
+    write_file(tmp_path / "fra_Latn.devtest", "Chat.\nChien.\nPoule.\n")
+    write_file(tmp_path / "notes.pdf", "not a text")
 
     texts = read_texts(tmp_path)
 
@@ -132,7 +128,7 @@ def test_a_file_without_a_text_is_refused_with_what_it_has_instead(tmp_path, nam
 
 
 def test_a_path_that_holds_no_text_files_is_refused_by_name(tmp_path):
-    write(tmp_path / "model.safetensors", b"")
+    write_file(tmp_path / "model.safetensors", b"")
     with pytest.raises(StudyError, match="no text files in it"):
         read_texts(tmp_path)
     with pytest.raises(StudyError, match=r"none\.txt: no such file"):

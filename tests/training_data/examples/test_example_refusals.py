@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 from data_set_files import reviews, write_csv, write_jsonl, write_parquet
+from factories import write_file
 
 from deltadex.data import ColumnChoice, read_examples
 from deltadex.data.rows import text_tables
@@ -18,11 +19,6 @@ LINES = "".join(f"some words {i},{i % 2}\n" for i in range(40))
 ZIP = io.BytesIO()
 with zipfile.ZipFile(ZIP, "w") as archive:
     archive.writestr("a.csv", LINES)
-
-
-def write(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 @pytest.mark.parametrize(
@@ -55,7 +51,7 @@ def write(path, content):
 )
 def test_a_file_that_is_no_data_set_is_refused_in_a_line(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as refusal:
-        read_examples(write(tmp_path / name, content))
+        read_examples(write_file(tmp_path / name, content))
 
     assert "\n" not in str(refusal.value)
     assert name in str(refusal.value)
@@ -143,7 +139,7 @@ def test_another_encoding_is_read(tmp_path, encoding, suffix):
         lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
     else:
         lines = [*(["text"] if suffix == "csv" else []), *texts]
-    path = write(tmp_path / f"a.{suffix}", ("\n".join(lines) + "\n").encode(encoding))
+    path = write_file(tmp_path / f"a.{suffix}", ("\n".join(lines) + "\n").encode(encoding))
 
     read = read_examples(path)
 
@@ -154,7 +150,7 @@ def test_another_encoding_is_read(tmp_path, encoding, suffix):
 def test_quotes_that_are_never_closed_are_plain_characters(tmp_path):
     lines = "".join(f'"Well {i} he said\t{i % 2}\n' for i in range(20))
 
-    read = read_examples(write(tmp_path / "a.tsv", "sentence\tlabel\n" + lines))
+    read = read_examples(write_file(tmp_path / "a.tsv", "sentence\tlabel\n" + lines))
 
     assert {example.text for example in read.examples} == {f'"Well {i} he said' for i in range(20)}
     assert "quotes are plain characters" in read.describe()
@@ -178,7 +174,7 @@ def test_a_table_without_a_header_has_numbered_columns(tmp_path):
         f'{i % 4 + 1},"Headline {i} of it","A text of more words, {i}"\n' for i in range(60)
     )
 
-    read = read_examples(write(tmp_path / "a.csv", lines))
+    read = read_examples(write_file(tmp_path / "a.csv", lines))
 
     assert read.rows == 60
     assert {(found.part, found.column, found.by) for found in read.found} == {
@@ -191,12 +187,12 @@ def test_a_line_or_a_row_without_end_is_not_held(tmp_path, monkeypatch):
     monkeypatch.setattr(text_tables, "LONGEST_LINE", 1000)
     lines = "".join(f"some words {i}\n" for i in range(20))
 
-    read = read_examples(write(tmp_path / "a.txt", lines + "x y " * 5000 + "\nlast words\n"))
+    read = read_examples(write_file(tmp_path / "a.txt", lines + "x y " * 5000 + "\nlast words\n"))
 
     assert [(skip.reason[:9], skip.first) for skip in read.skipped] == [("more than", "line 21")]
     assert "last words" in {example.text for example in read.examples}
     for tail in ('x,"' + "y\n" * 5000, "x" * 5000 + ",1\n"):
-        path = write(tmp_path / "a.csv", "text,label\n" + LINES + tail)
+        path = write_file(tmp_path / "a.csv", "text,label\n" + LINES + tail)
         with pytest.raises(DataError, match=r"a row of more than 1,000 characters; is there a"):
             read_examples(path)
 

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from services import make_indexed_family, served
+from services import TOKEN, make_indexed_family, served
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,14 @@ def shared_db(tmp_path_factory):
 def reader(shared_db):
     """A client of a service over it that nobody may write to: its processes start once."""
     with served(shared_db, quick_seconds=60.0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client(shared_db, tmp_path_factory):
+    """Of a service that may be written to, whose catalog every test leaves as it was."""
+    db = shutil.copy(shared_db, tmp_path_factory.mktemp("writable") / "c.duckdb")
+    with served(db, token=TOKEN) as client:
         yield client
 
 

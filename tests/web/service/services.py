@@ -41,6 +41,13 @@ def wait_until(is_so):
         time.sleep(0.05)
 
 
+def settled(client, address, **asked):
+    """The answer, when it is there: of busy cores a job takes longer than a request waits."""
+    while (answer := client.get(address, **asked)).status_code == 202:
+        time.sleep(0.05)
+    return answer
+
+
 @contextmanager
 def served(db, *, answers_defects=False, **settings):
     """A client of a ready service; its `service` is at hand.

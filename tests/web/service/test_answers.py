@@ -1,18 +1,11 @@
 """Answers are those of the command line, and hold nothing of the machine."""
 
 import pytest
-from services import API
-
-
-def settled(reader, path, **asked):
-    """The answer, when it is there: of busy cores a job takes longer than a request waits."""
-    while (answer := reader.get(f"{API}/{path}", **asked)).status_code == 202:
-        pass
-    return answer
+from services import API, settled
 
 
 def get(reader, path, **params):
-    answer = settled(reader, path, params=params)
+    answer = settled(reader, f"{API}/{path}", params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -45,7 +38,7 @@ def test_families_name_a_local_base_by_its_last_part(reader):
 
 
 def test_map_columns_fit_together_and_have_a_tag(reader):
-    answer = settled(reader, "map", params={"layout": "pca", "base": "base"})
+    answer = settled(reader, f"{API}/map", params={"layout": "pca", "base": "base"})
     document = answer.json()
 
     assert (document["base"], document["layout"]) == ("base", "pca")
@@ -114,7 +107,7 @@ def test_no_answer_holds_a_path_of_the_machine(reader, shared_db):
     ]
 
     for path, params in requests:
-        answer = settled(reader, path, params=params)
+        answer = settled(reader, f"{API}/{path}", params=params)
         assert place not in answer.text, path
         assert place not in str(answer.headers), path
         assert answer.status_code in (200, 404, 422), (path, answer.text)

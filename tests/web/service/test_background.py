@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 from beside import end_at_first, is_loaded, refuse
-from services import API, TOKEN, WRITER, finished, served, wait_until
+from services import API, TOKEN, WRITER, finished, served, settled, wait_until
 
 from deltadex.errors import RequestError
 from deltadex.questions.face.serving import MapColumns, load_adapter_reader
@@ -67,11 +67,7 @@ def test_the_process_that_reads_uploads_has_loaded_what_it_needs(make_worker):
 def test_what_is_not_ready_is_202_and_then_200(db):
     with served(db, quick_seconds=0.0) as client:
         first = client.get(f"{API}/evaluation")
-        for _ in range(600):
-            last = client.get(f"{API}/evaluation")
-            if last.status_code != 202:
-                break
-            time.sleep(0.1)
+        last = settled(client, f"{API}/evaluation")
 
     assert first.status_code == 202
     assert first.json()["status"] == "computing"
@@ -86,10 +82,7 @@ def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is
         before = client.get(f"{API}/evaluation")
         client.delete(f"{API}/models/a-1", headers=WRITER)
         stale = client.get(f"{API}/evaluation")
-        for _ in range(600):
-            after = client.get(f"{API}/evaluation")
-            if "deltadex-stale" not in after.headers:
-                break
+        while "deltadex-stale" in (after := client.get(f"{API}/evaluation")).headers:
             time.sleep(0.1)
 
     assert "deltadex-stale" not in before.headers
@@ -173,8 +166,7 @@ def test_a_map_is_on_its_main_axes_until_its_layout_is_there(db, monkeypatch):
             time.sleep(0.01)
         second, waiting = client.get(f"{API}/map"), client.get(f"{API}/map?axes=false")
         release.set()
-        while (last := client.get(f"{API}/map?axes=false")).status_code == 202:
-            time.sleep(0.1)
+        last = settled(client, f"{API}/map?axes=false")
 
     assert (first.status_code, first.json()["layout"]) == (200, "pca")
     assert second.json()["computing"]["percent"] == 25
@@ -198,8 +190,7 @@ def test_a_job_can_be_stopped_at_work_and_in_the_queue(db, monkeypatch):
         unknown = client.get(at_work.headers["location"])
         wait_until(lambda: not line.pending)
         patched.undo()
-        while (again := client.get(f"{API}/clusters")).status_code == 202:
-            time.sleep(0.1)
+        again = settled(client, f"{API}/clusters")
         finished_job = client.service.results.keep(work.Job(line.submit(bool), line, MapColumns()))
         wait_until(lambda: not line.pending)
         late = client.delete(f"{API}/jobs/{finished_job}")

@@ -7,8 +7,9 @@ from dataclasses import asdict
 import pytest
 import torch
 from beside import end, fill
+from factories import query_adapter, write_files
 from running import printed
-from services import API, adapter_files, served
+from services import API, adapter_files, served, settled
 
 from deltadex.indexer.run import NO_MEMORY, refusal
 from deltadex.store import Catalog
@@ -64,9 +65,8 @@ def watched(shared_db, tmp_path_factory):
     """What each was told in a process that notes what it opens, and what that was."""
     base, folders = str(shared_db.parent / "base"), []
     for settings, _ in SENT.values():
-        folders.append(tmp_path_factory.mktemp("adapter"))
-        for name, file in adapter_files(**{"base": base, **settings}).values():
-            (folders[-1] / name).write_bytes(file.getvalue())
+        files = query_adapter(**{"base": base, **settings})
+        folders.append(write_files(tmp_path_factory.mktemp("adapter"), files))
     with Catalog.open(shared_db, read_only=True) as catalog:
         recipe = json.dumps(asdict(catalog.find_recipe(None)))
     told = json.loads(printed(sys.executable, "-c", WATCHED, base, recipe, *folders))
@@ -142,10 +142,7 @@ def test_a_job_is_answered_as_the_request_would_have_been(reader, prefer, weight
         return reader.post(f"{API}/similar/adapter", files=sent, headers=headers)
 
     at_once, later = send(), send(prefer=prefer)
-    for _ in range(600):
-        polled = reader.get(later.headers["location"])
-        if polled.status_code != 202:
-            break
+    polled = settled(reader, later.headers["location"])
 
     assert later.status_code == 202
     assert later.headers["location"] == f"{API}/jobs/{later.json()['job']}"

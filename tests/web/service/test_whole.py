@@ -6,18 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
-from services import API, TOKEN, WRITER, code, served
+from services import API, WRITER, code, served, settled
 
 import deltadex as dx
 from deltadex.service.api import snapshots
-
-
-@pytest.fixture(scope="module")
-def client(shared_db, tmp_path_factory):
-    db = tmp_path_factory.mktemp("whole") / "c.duckdb"
-    db.write_bytes(shared_db.read_bytes())
-    with served(db, token=TOKEN) as client:
-        yield client
 
 
 def test_labels_are_set_and_taken_away_with_the_token(client):
@@ -96,9 +88,7 @@ def test_a_copy_is_deleted_also_where_its_client_came_back_for_it(shared_db, mon
     monkeypatch.setattr(snapshots, "KEPT_S", 0.5)
     with served(shared_db, share_catalog=True, quick_seconds=0.0) as client:
         job = client.get(f"{API}/snapshot").headers["Location"]
-        while (answer := client.get(job)).status_code == 202:
-            time.sleep(0.02)
-        assert answer.status_code == 200
+        assert settled(client, job).status_code == 200
         [place] = client.service.snapshots._places
         while Path(place.name).exists():
             time.sleep(0.02)

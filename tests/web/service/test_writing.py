@@ -1,17 +1,7 @@
 """Nobody writes unless the operator says so, and then only with the token."""
 
-import shutil
-
 import pytest
 from services import API, TOKEN, WRITER, adapter_files, code, files, served
-
-
-@pytest.fixture(scope="module")
-def client(shared_db, tmp_path_factory):
-    """Of a service whose catalog every test leaves as it was."""
-    db = shutil.copy(shared_db, tmp_path_factory.mktemp("writing") / "c.duckdb")
-    with served(db, token=TOKEN) as client:
-        yield client
 
 
 def fetch(client, id):
