@@ -44,7 +44,7 @@ def told(worded, tmp_path_factory):
             tells = np.array([word in mine - others for word in known.words])
             answers = STEPS * (2 * tells + rng.normal(0, 0.5, len(tells)))
             changed = replace(row.footprint, responses=answers.round().astype(np.int8).tobytes())
-            kept.add(row.base, row.model, changed)
+            kept.add(db._catalog.bases()[0], row.model, changed)
     with dx.open(path) as opened:
         yield opened
 
