@@ -96,7 +96,8 @@ def load_multiplier(n_numbers: int) -> None:
 def inner_products() -> Products:
     """What multiplies rows of decoded numbers with rows of others, exactly: as float32, or as
     bytes, two to four times as fast, which torch alone can do, where it is loaded."""
-    torch = sys.modules.get("torch")
+    # imported again, since another thread may have it half loaded
+    torch = importlib.import_module("torch") if "torch" in sys.modules else None
     if torch is None or torch.backends.cpu.get_cpu_capability() not in FAST_WITH_BYTES:
         return lambda rows, others: rows.astype(np.float32) @ others.astype(np.float32).T
     return lambda rows, others: torch._int_mm(
