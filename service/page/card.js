@@ -56,7 +56,9 @@
   function trained(found) {
     const raw = found.dataset_raw !== found.dataset && found.dataset_raw;
     const said = found.dataset && found.label_source && `stated by ${STATED[found.label_source] ?? found.label_source}${raw ? `: ${raw}` : ""}`;
-    return [found.words?.length ? make("p", { class: "words" }, make("span", { class: "soft" }, "By its weights: "), found.words.join(", ")) : null,
+    const words = found.words?.length ? make("p", { class: "words" }, make("span", { class: "soft" }, "By its weights: "), found.words.join(", "))
+      : found.words && found.status === "indexed" ? make("p", { class: "soft small" }, "By its weights: no words; ", make("code", {}, "deltadex words"), " says why.") : null;
+    return [words,
       make("p", { class: "tags" }, make("span", { class: "tag" }, legend.mark(found.dataset, found.kind !== "full"), found.dataset ?? "unlabelled"),
         said ? make("span", { class: "soft small" }, said) : null,
         found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)];
