@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,17 +154,19 @@ def find_merge(
     created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
     later = [n for n, id in enumerate(search.ids) if made and (created.get(id) or "") > made]
-    find = partial(find_parents, search.target, search.family, search.ids, later=later)
-    parentage, notes, excluded = find(excluded=search.excluded), list[str](), [*search.excluded]
-    while (mean := _mean_of_it(parentage.parents)) is not None:
+    notes, excluded = list[str](), [*search.excluded]
+    while True:
+        parentage = find_parents(
+            search.target, search.family, search.ids, excluded=excluded, later=later
+        )
+        if (mean := _mean_of_it(parentage.parents)) is None:
+            break
         notes.append(f"{mean.model} is a merge of it, with a weight of {1 / mean.weight:.3g}")
         excluded.append(search.ids.index(mean.model))
-        parentage = find(excluded=excluded)
+    if source is None and parentage.parents:
+        notes.append("its files are not there: its parents are by sketches, and not proven")
     merge = FoundMerge(model=model, base=base, parentage=parentage, notes=tuple(notes))
-    if source is None:
-        line = "its files are not there: its parents are by sketches, and not proven"
-        return replace(merge, notes=(*notes, *[line] * bool(parentage.parents)))
-    return _proven(catalog, merge, source) if parentage.is_related else merge
+    return merge if source is None or not parentage.is_related else _proven(catalog, merge, source)
 
 
 def _mean_of_it(parents: Sequence[Parent]) -> Parent | None:

@@ -263,9 +263,10 @@ def prepare_searches(
 
 
 def prepare_first_looks(db: Database) -> None:
-    """Compute what a first look at a large family's map needs."""
+    """Import what a first look at a map needs, and compute the axes of large families."""
     from ...search import family_views, prepare_axes
 
+    import_module("sklearn.decomposition")
     for view in family_views(db._catalog, None, None):
         prepare_axes(view)
 

@@ -180,8 +180,6 @@ class Readers:
 
     def prepare_first_looks(self) -> None:
         """Have what the page's first map needs there when it is asked for."""
-        import sklearn.decomposition  # noqa: F401 - it takes longer than a small family's axes
-
         with self._catalog.reader() as reader:
             serving.prepare_first_looks(reader)
 
