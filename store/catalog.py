@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
-from ..records import Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats, storable
+from ..records import Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .files import file_size
 from .holding import Access
 from .opening import Create, connect
@@ -276,7 +276,7 @@ class Catalog:
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, at most one per family."""
-        return select_stored(self._session, storable(id), base)
+        return select_stored(self._session, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The columns that a search needs of the indexed model of that id, or in that folder.
@@ -305,7 +305,7 @@ class Catalog:
             RequestError: several families have one.
         """
         exact: list[ModelRow] = []
-        for column, value in (("id", storable(id)), ("source", storable(os.path.realpath(id)))):
+        for column, value in (("id", id), ("source", os.path.realpath(id))):
             # of one condition only, for DuckDB to use the index
             rows = [] if exact else self._select(Condition(f"m.{column} = ?", (value,)))
             exact += [row for row in rows if base in (None, row.base)]

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from ..errors import StoreLocked
+from ..records import storable
 from .commit_log import Commit, CommitLog
 from .files import beside, sync_folder
 
@@ -334,9 +335,16 @@ def _leave_all() -> None:
 def run(
     connection: duckdb.DuckDBPyConnection, sql: str, values: list[Any] | None = None
 ) -> list[tuple[Any, ...]]:
-    """The rows that a statement gives."""
+    """The rows that a statement gives; of texts among the values the form in which they are stored,
+    where they are none in Unicode."""
     with signals_raised():
-        return connection.execute(sql, values).fetchall()
+        return connection.execute(sql, _stored_form(values)).fetchall()
+
+
+def _stored_form(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_stored_form(one) for one in value]
+    return storable(value) if isinstance(value, str) else value
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from bounds import HOSTILE_TEXTS, code_of, within
 from factories import finetune, make_bert, save_models, write_file
 
 import deltadex as dx
+from deltadex.errors import UnknownModel
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
 from deltadex.indexer.family import read_member
@@ -112,3 +113,6 @@ def test_a_folder_whose_name_is_no_text_is_a_model_for_every_question(family, tm
 
         assert row.record.place == str(folder)
         assert db.find_similar(folder, k=1).to_json()["query"]["model"] == row.id == r"caf\udce9"
+        for unknown in ("caf\udcea", os.fsdecode(b"/caf\xea")):
+            with pytest.raises(UnknownModel, match="no model"):
+                db.show(unknown)
