@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .. import records
 from ..arrays import Float, Float32
 from ..errors import ModelError, OtherBase, RequestError
 from ..indexer import (
@@ -37,18 +38,6 @@ from ..indexer import (
     flaw_of,
     gaussian_directions,
     place,
-)
-from ..records import (
-    GROUP,
-    LABELLED_LOSSES,
-    PERMUTED,
-    TOKEN_LOSSES,
-    WHOLE,
-    DataSet,
-    Fingerprint,
-    LossName,
-    Recipe,
-    Slot,
 )
 from ..results import agree, count
 from ..study.network import TaskModel
@@ -252,7 +241,9 @@ class GradientSums:
         for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
             yield from zip(placements, sums, strict=True)
 
-    def pooled(self, recipe: Recipe, *, scale: float, powers: Mapping[str, float]) -> SketchPool:
+    def pooled(
+        self, recipe: records.Recipe, *, scale: float, powers: Mapping[str, float]
+    ) -> SketchPool:
         """−`scale` times the gradients under a recipe, with these powers of σ."""
         pool = SketchPool(recipe, powers)
         for update in self.updates(scale):
@@ -267,7 +258,7 @@ class GradientSums:
                 pool.take(rest, factors, pool.features(rest, factors))
         return pool
 
-    def sketches(self, pool: SketchPool) -> dict[Slot, bytes]:
+    def sketches(self, pool: SketchPool) -> dict[records.Slot, bytes]:
         """The sketch of each slot that `pooled` gave."""
         slots = sorted({placement.slot for placement in self.matrices.placements})
         return {slot: sketch for slot in slots if (sketch := pool.slot_sketch(slot))}
@@ -316,8 +307,9 @@ PARTS = 8
 FEWEST = 8
 TOKEN_POWERS = {"update": 0.25, "output": 1.0, "input": 0.5}
 CLASS_POWERS = {"update": 0.5, "output": 1.0, "input": 1.0}
-SPECTRUM_POWERS: dict[LossName, Mapping[str, float]] = {
-    loss: TOKEN_POWERS if loss in TOKEN_LOSSES else CLASS_POWERS for loss in get_args(LossName)
+SPECTRUM_POWERS: dict[records.LossName, Mapping[str, float]] = {
+    loss: TOKEN_POWERS if loss in records.TOKEN_LOSSES else CLASS_POWERS
+    for loss in get_args(records.LossName)
 }
 """What singular values of a gradient are raised to in each block: see `gradients.py`. Tokens of a
 vocabulary give gradients of many directions that hold data; a few classes give few. Measured for
@@ -334,7 +326,7 @@ class DataQueryOptions:
     without permuted labels. The seed decides groups, masks and dropout. `streamed` keeps sketches
     of the gradients and not the gradients; None decides by size."""
 
-    loss: LossName | None = None
+    loss: records.LossName | None = None
     max_tokens: int = 128
     batch_size: int = 16
     parts: int = PARTS
@@ -348,12 +340,12 @@ DEFAULT = DataQueryOptions()
 def fingerprint_data(
     model: TaskModel,
     examples: Sequence[Example],
-    recipe: Recipe,
+    recipe: records.Recipe,
     options: DataQueryOptions = DEFAULT,
     progress: Progress | None = None,
     beside: Sequence[Example] = (),
     known: States | None = None,
-) -> DataSet:
+) -> records.DataSet:
     """The fingerprint of −∇ of the mean loss over examples, as if it were a full fine-tune's ΔW,
     whatever their order, by a recipe of sketches of whole matrices; a head is fitted on the classes
     of examples `beside` them too, by states that are `known` already or will be. Peak: the model,
@@ -378,7 +370,7 @@ def fingerprint_data(
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)
     total = GradientSums(matrices, columns, model.device)
-    parts: dict[str, Mapping[Slot, bytes]] = {}
+    parts: dict[str, Mapping[records.Slot, bytes]] = {}
     loss_sum, n_predicted = 0.0, 0
     groups = _groups(encoded, options)
     for number, group in enumerate(groups):
@@ -388,7 +380,7 @@ def fingerprint_data(
         loss_sum, n_predicted = loss_sum + group_sum, n_predicted + predicted
         if sums is not total:
             part = sums.pooled(recipe, scale=1.0 / predicted, powers=powers)
-            parts[f"{GROUP} {number}"] = sums.sketches(part)
+            parts[f"{records.GROUP} {number}"] = sums.sketches(part)
             total.add_sums(sums)
         if progress is not None:
             progress(sum(len(done) for done in groups[: number + 1]), len(encoded))
@@ -397,7 +389,7 @@ def fingerprint_data(
     vector.flags.writeable = False
     if not norm > 0.0:
         raise ModelError("no-update", f"{model.name}: the gradient of these examples is 0")
-    return DataSet(
+    return records.DataSet(
         loss=loss.name,
         examples=len(encoded),
         counts={
@@ -406,8 +398,8 @@ def fingerprint_data(
             "tokens": sum(len(example.ids) for example in encoded),
             "mean_loss": loss_sum / n_predicted,
         },
-        fingerprint=Fingerprint(recipe=recipe, vector=vector, norm=norm),
-        sketches={WHOLE: total.sketches(pool), **parts},
+        fingerprint=records.Fingerprint(recipe=recipe, vector=vector, norm=norm),
+        sketches={records.WHOLE: total.sketches(pool), **parts},
     )
 
 
@@ -464,7 +456,7 @@ def wants_labels(examples: ExampleSet, options: DataQueryOptions) -> bool:
     """Whether an encoder is fine-tuned on these with a head for labels."""
     if options.loss is None:
         return examples.kind in ("classes", "numbers")
-    return options.loss in LABELLED_LOSSES
+    return options.loss in records.LABELLED_LOSSES
 
 
 def make_data_set(
@@ -473,11 +465,11 @@ def make_data_set(
     *,
     name: str,
     base: str,
-    recipe: Recipe,
+    recipe: records.Recipe,
     options: DataQueryOptions,
     progress: Progress | None = None,
     beside: ExampleSet | None = None,
-) -> DataSet:
+) -> records.DataSet:
     """The data set as a query of a family's recipe; nothing of it holds a text or the
     name of a class. A head of classes or numbers is fitted also on the data set `beside` that it
     will be compared with, so that it favours neither. Raises as `fingerprint_data`."""
@@ -486,12 +478,12 @@ def make_data_set(
     made = fingerprint_data(model, examples.examples, recipe, options, progress, others, states)
     sketches = dict(made.sketches)
     control = _with_permuted_labels(examples.examples, options.seed) if options.parts else []
-    if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
+    if made.loss in records.LABELLED_LOSSES and len({example.label for example in control}) > 1:
         alone = replace(options, parts=0, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, alone, known=states)
-        sketches[f"{PERMUTED} 0"] = permuted.whole
+        sketches[f"{records.PERMUTED} 0"] = permuted.whole
     head = {}
-    if beside is not None and made.loss in LABELLED_LOSSES:
+    if beside is not None and made.loss in records.LABELLED_LOSSES:
         # the same for either of the two files that it was fitted on
         head["head"] = " + ".join(sorted(one.sha256[:12] for one in (examples, beside)))
     return replace(

@@ -32,19 +32,10 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 import torch
 
+from .. import records
 from ..arrays import Float32, Int8
 from ..errors import ModelError, RequestError, UnknownRecipe, offered
 from ..records import LINEAR_DIM as DIM
-from ..records import (
-    LINEAR_LAYER_DIM,
-    Fingerprint,
-    LinearSketch,
-    Recipe,
-    Slot,
-    SlotStats,
-    role_order,
-    stack_order,
-)
 from ..store import encode_sketch
 from .delta import (
     LEAST_NORM,
@@ -72,12 +63,12 @@ LEAST_INPUT = 0.1
 """What is left of the input side's weight where an update is exactly of low rank."""
 
 
-def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
+def sketch_recipe(rank: int, share: float = 1.0) -> records.Recipe:
     """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks. A share makes it
     another."""
     slot_blocks = ",".join(f"{block}:{dim}" for block, dim in SLOT_DIMS.items())
     weights = ",".join(f"{block}:{weight:g}" for block, weight in WEIGHTS.items())
-    return Recipe(
+    return records.Recipe(
         name="sketch",
         rank=rank,
         dim=sum(SLOT_DIMS.values()),
@@ -119,9 +110,9 @@ class SketchPool:
     """Adds up one model's slots; then gives its vector and the per-slot sketches. `powers`: of
     singular values, by block."""
 
-    recipe: Recipe
+    recipe: records.Recipe
     powers: Mapping[str, float] = field(default_factory=lambda: POWERS)
-    _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
+    _slots: dict[records.Slot, _SlotSpectra] = field(default_factory=dict)
 
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         """One matrix's spectrum a block; may run in any thread: Fourier transforms of the
@@ -161,7 +152,7 @@ class SketchPool:
                 blocks[block] += spectrum * scales[block]
         return _unit(torch.cat(list(_sketches(blocks).values())))
 
-    def slot_sketch(self, slot: Slot) -> bytes:
+    def slot_sketch(self, slot: records.Slot) -> bytes:
         """The codes of one slot's three blocks, with the slot's weight, or nothing where all of it
         was rounding."""
         sums = self._slots.get(slot)
@@ -273,7 +264,7 @@ RANKS_AT_ONCE = 64
 class LinearPool:
     """Adds up one model's matrices in float64."""
 
-    recipe: Recipe
+    recipe: records.Recipe
     _layers: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
 
     def features(self, update: MatrixUpdate) -> torch.Tensor | None:
@@ -288,18 +279,18 @@ class LinearPool:
             return _sketch_dense(update.delta.matrix, hashes, *first)
         return _sketch_low_rank(update.delta, hashes, *first)
 
-    def take(self, slot: Slot, features: torch.Tensor) -> None:
+    def take(self, slot: records.Slot, features: torch.Tensor) -> None:
         key = slot.stack, slot.layer
         self._layers[key] = self._layers.get(key, 0.0) + features
 
-    def sketch(self) -> LinearSketch:
+    def sketch(self) -> records.LinearSketch:
         pooled = sum(self._layers.values(), torch.zeros(DIM, dtype=torch.float64))
-        return LinearSketch(
+        return records.LinearSketch(
             recipe=self.recipe.id,
             pooled=_stored(pooled),
             layers={
                 # number k is added to number k modulo the shorter length
-                key: _stored(numbers.view(-1, LINEAR_LAYER_DIM).sum(0))
+                key: _stored(numbers.view(-1, records.LINEAR_LAYER_DIM).sum(0))
                 for key, numbers in sorted(self._layers.items())
             },
         )
@@ -394,15 +385,17 @@ Layout = tuple[tuple[str, str, int], ...]
 """The family's blocks in order: (stack, role, out)."""
 
 
-def family_layout(matrices: Iterable[tuple[Slot, int]]) -> Layout:
+def family_layout(matrices: Iterable[tuple[records.Slot, int]]) -> Layout:
     """The blocks of a family, from every (slot, out) that its base or members have."""
     blocks = {(slot.stack, slot.role, n_out) for slot, n_out in matrices}
-    return tuple(sorted(blocks, key=lambda b: (stack_order(b[0]), role_order(b[1]), b[2])))
+    return tuple(
+        sorted(blocks, key=lambda b: (records.stack_order(b[0]), records.role_order(b[1]), b[2]))
+    )
 
 
-def mean_factors_recipe(rank: int, layout: Layout) -> Recipe:
+def mean_factors_recipe(rank: int, layout: Layout) -> records.Recipe:
     digest = hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:12]
-    return Recipe(
+    return records.Recipe(
         name="mean-factors",
         rank=rank,
         dim=rank * sum(n_out for _, _, n_out in layout),
@@ -421,7 +414,7 @@ class MeanFactorsPool:
     is positive) makes the numbers reproducible, not comparable.
     """
 
-    recipe: Recipe
+    recipe: records.Recipe
     layout: Layout
     _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
 
@@ -467,7 +460,7 @@ Pool = SketchPool | MeanFactorsPool
 """Takes the features of a model's matrices one at a time, then gives a vector."""
 
 
-def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0) -> Recipe:
+def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0) -> records.Recipe:
     """The recipe that users call `name`, for a family with this layout; `UnknownRecipe` lists the
     names there are."""
     if name == "sketch":
@@ -479,7 +472,7 @@ def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0)
     raise UnknownRecipe(f"unknown recipe {name!r}{offered(name, RECIPE_NAMES)}")
 
 
-def make_pool(recipe: Recipe, layout: Layout) -> Pool:
+def make_pool(recipe: records.Recipe, layout: Layout) -> Pool:
     """An empty pool for one model, or `UnknownRecipe` for a version that this deltadex cannot
     make."""
     if recipe.version != VERSIONS.get(recipe.name):
@@ -543,13 +536,13 @@ class Collector(Protocol[Measurement]):
 class UpdateCollector:
     """Takes ΔW matrix by matrix; keeps statistics and pooled features, never the matrices."""
 
-    recipes: Sequence[Recipe]
+    recipes: Sequence[records.Recipe]
     layout: Layout
     lexicon: BaseLexicon | None = None
     _responses: ResponseSum = field(default_factory=ResponseSum)
     _pools: list[Pool] = field(default_factory=list)
     _linear: LinearPool | None = None
-    _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
+    _slots: dict[records.Slot, _SlotSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
@@ -601,7 +594,7 @@ class UpdateCollector:
         for pool, (factors, features) in zip(self._pools, measured.features, strict=True):
             pool.take(update, factors, features)
 
-    def fingerprints(self) -> tuple[Fingerprint, ...]:
+    def fingerprints(self) -> tuple[records.Fingerprint, ...]:
         only_rounding = all(s.update_sq <= s.noise_sq for s in self._slots.values())
         results = []
         for pool in self._pools:
@@ -609,7 +602,7 @@ class UpdateCollector:
             if only_rounding or not norm > 0.0:
                 raise ModelError("no-update", self._no_update())
             vector.flags.writeable = False
-            results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))
+            results.append(records.Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))
         return tuple(results)
 
     def _no_update(self) -> str:
@@ -628,10 +621,10 @@ class UpdateCollector:
         """What the model's update answers to, as `Footprint` has it."""
         return self._responses.stored()
 
-    def linear_sketch(self) -> LinearSketch | None:
+    def linear_sketch(self) -> records.LinearSketch | None:
         return None if self._linear is None else self._linear.sketch()
 
-    def statistics(self) -> tuple[SlotStats, ...]:
+    def statistics(self) -> tuple[records.SlotStats, ...]:
         sketches = next((p for p in self._pools if isinstance(p, SketchPool)), None)
         rank = max(r.rank for r in self.recipes)
         return tuple(
@@ -639,12 +632,14 @@ class UpdateCollector:
         )
 
 
-def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None) -> SlotStats:
+def _statistics(
+    slot: records.Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None
+) -> records.SlotStats:
     merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
     sigma = merged.sort(descending=True).values[:rank].numpy()
     energy = float(np.square(sigma, dtype=np.float64).sum())
     relative = math.sqrt(sums.update_sq / sums.weight_sq) if sums.weight_sq else None
-    return SlotStats(
+    return records.SlotStats(
         slot=slot,
         shape=(sums.rows, sums.columns),
         fro_norm=math.sqrt(sums.update_sq),

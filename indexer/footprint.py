@@ -16,22 +16,13 @@ import torch
 from ..errors import BaseError, ModelError
 from ..records import Footprint
 from ..results import count
+from . import row_moves
 from .adapter import parse_name
 from .base import BaseWeights
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
 from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, IndexJob
-from .row_moves import (
-    AS_ZERO,
-    MOST_BLOCK,
-    RowMoves,
-    RowPairs,
-    largest,
-    measure_few_rows,
-    measure_rows,
-    strengths_of,
-)
 from .tokenizer import difference
 
 BLOCK_AT = 0.25
@@ -73,7 +64,7 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
     ranges = _ranges(rows, job)
     with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
         notes, pairs = _without_flaws(pairs)
-        moves = measure_rows(pairs, is_tied=_is_head_too(checkpoint, ref, member.config))
+        moves = row_moves.measure_rows(pairs, is_tied=_is_head_too(checkpoint, ref, member.config))
     places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
@@ -81,7 +72,7 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
         kind=moves.kind,
         vocabulary=rows,
         tokens=places[moves.rows].astype(np.uint32),
-        strengths=strengths_of(moves),
+        strengths=row_moves.strengths_of(moves),
         share=len(places) / rows if rows else 1.0,
         note="; ".join(notes) or None,
     )
@@ -115,9 +106,9 @@ def _pairs(
     base: BaseWeights,
     base_ref: TensorRef,
     ranges: Sequence[tuple[int, int]],
-) -> Iterator[RowPairs]:
+) -> Iterator[row_moves.RowPairs]:
     """Blocks of the base's and the model's rows, for as long as the block lasts."""
-    height = max(64, MOST_BLOCK // max(1, ref.shape[1]))
+    height = max(64, row_moves.MOST_BLOCK // max(1, ref.shape[1]))
     with ExitStack() as opened:
         theirs = opened.enter_context(_rows(base.checkpoint, base_ref, ranges, base))
         ours = opened.enter_context(_rows(checkpoint, ref, ranges))
@@ -147,15 +138,15 @@ def _rows(
             yield [tensor[: ranges[0][1]]]
 
 
-def _without_flaws(pairs: RowPairs) -> tuple[list[str], RowPairs]:
+def _without_flaws(pairs: row_moves.RowPairs) -> tuple[list[str], row_moves.RowPairs]:
     """What is said of rows that were not trained but damaged or cleared, and the pairs with zeros
     in their place, which count as no rows. Raises `ModelError` where there are no others."""
     n_broken, n_cleared, n_left, clean = 0, 0, 0, []
     for base, rows in pairs:
-        before, after = largest(base), largest(rows)
+        before, after = row_moves.largest(base), row_moves.largest(rows)
         is_broken = ~(torch.isfinite(before) & torch.isfinite(after))
-        is_there = before > AS_ZERO
-        is_cleared = is_there & ~is_broken & (after <= AS_ZERO)
+        is_there = before > row_moves.AS_ZERO
+        is_cleared = is_there & ~is_broken & (after <= row_moves.AS_ZERO)
         is_left = ~(is_broken | is_cleared)
         n_broken += int(is_broken.sum())
         n_cleared += int(is_cleared.sum())
@@ -199,12 +190,12 @@ def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Inde
     known = np.flatnonzero(indices < ref.shape[0])
     known = known[np.argsort(indices[known])]
     with _rows(base.checkpoint, ref, [(0, ref.shape[0])], base) as (embedding,):
-        moves = measure_few_rows(embedding[indices[known]], rows[known])
+        moves = row_moves.measure_few_rows(embedding[indices[known]], rows[known])
     return Footprint(
         kind=moves.kind,
         vocabulary=ref.shape[0],
         tokens=indices[known][moves.rows].astype(np.uint32),
-        strengths=strengths_of(moves),
+        strengths=row_moves.strengths_of(moves),
         share=len(known) / ref.shape[0],
         note=f"{count(len(indices), 'token')} may move at all",
     )
@@ -246,12 +237,12 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
     kind: Literal["exact", "dense", "frozen"] = "exact" if len(touched) else "frozen"
     if len(touched) == len(moved):
         kind, touched = "dense", touched[:0]
-    moves = RowMoves(kind, touched, moved[touched])
+    moves = row_moves.RowMoves(kind, touched, moved[touched])
     return Footprint(
         kind=kind,
         vocabulary=len(moved),
         tokens=touched.astype(np.uint32),
-        strengths=strengths_of(moves),
+        strengths=row_moves.strengths_of(moves),
     )
 
 

@@ -11,17 +11,7 @@ from dataclasses import dataclass, replace
 from ..errors import BaseError, ModelError
 from ..records import PARTLY_READ
 from ..results import count
-from .architecture import (
-    PlacedModel,
-    Placement,
-    find_number,
-    find_unread,
-    is_matrix,
-    place,
-    require_none_new,
-    sort_key,
-    without_numbers,
-)
+from . import architecture
 from .architecture.placement import label
 from .base import BaseWeights
 from .checkpoint import FEW_BYTES, Checkpoint
@@ -49,7 +39,7 @@ class MovedModel:
     """A model in the places of its base; `note`: for its record, empty where each matrix is where
     it was."""
 
-    placed: PlacedModel
+    placed: architecture.PlacedModel
     note: str
 
 
@@ -76,8 +66,8 @@ def find_moved(member: Member, job: IndexJob) -> MovedModel | None:
 
 
 def _placed(
-    found: LayerMap, member: Member, checkpoint: Checkpoint, base: PlacedModel
-) -> PlacedModel:
+    found: LayerMap, member: Member, checkpoint: Checkpoint, base: architecture.PlacedModel
+) -> architecture.PlacedModel:
     by_key = base.by_key
     placements = []
     for placement in _in_base(found, member, checkpoint, base):
@@ -86,12 +76,14 @@ def _placed(
             placements.append(replace(placement, module=own.module))
     if not placements:
         raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
-    return PlacedModel(placements=tuple(sorted(placements, key=sort_key)), ignored=(), unread=())
+    return architecture.PlacedModel(
+        placements=tuple(sorted(placements, key=architecture.sort_key)), ignored=(), unread=()
+    )
 
 
 def _in_base(
-    found: LayerMap, member: Member, checkpoint: Checkpoint, base: PlacedModel
-) -> Iterable[Placement]:
+    found: LayerMap, member: Member, checkpoint: Checkpoint, base: architecture.PlacedModel
+) -> Iterable[architecture.Placement]:
     """The model's placements, each layer under the number of its base's; of several layers that are
     the same one, the nearest."""
     chosen = found.nearest_layers()
@@ -101,7 +93,7 @@ def _in_base(
         if all(child == layer for (_, child), layer in number.items()):
             # a new layer in the place of one of the base's counts as an update of it
             number |= {new: new[1] for new in found.unmatched}
-        for placement in place(shapes, member.config).placements:
+        for placement in architecture.place(shapes, member.config).placements:
             slot = placement.slot
             layer = number.get((slot.stack, slot.layer))
             if layer is not None:
@@ -116,34 +108,38 @@ def _in_base(
 
 
 def _unread(
-    found: LayerMap, placed: PlacedModel, member: Member, checkpoint: Checkpoint, base: BaseWeights
+    found: LayerMap,
+    placed: architecture.PlacedModel,
+    member: Member,
+    checkpoint: Checkpoint,
+    base: BaseWeights,
 ) -> tuple[str, ...]:
     """The matrices in the model's layers that have no place in the base's; `not-read` where they
     are in a layer that has one, and the base has none of their name."""
     taken = placed.by_tensor()
     shapes = {n: ref.shape for n, ref in checkpoint.tensors.items()}
     rest = [name for name in shapes if name not in taken]
-    unread = find_unread(rest, shapes)
+    unread = architecture.find_unread(rest, shapes)
     if found.by_name:
         # whole layers that are none of the base's, or the same one again, have its roles
         roles = {(p.slot.stack, p.slot.role) for p in base.placed.placements}
         known = {
-            *map(without_numbers, base.placed.unread),
+            *map(architecture.without_numbers, base.placed.unread),
             *(
-                without_numbers(p.tensor)
-                for p in place(shapes, member.config).placements
+                architecture.without_numbers(p.tensor)
+                for p in architecture.place(shapes, member.config).placements
                 if (p.slot.stack, p.slot.role) in roles
             ),
         }
-        new = [n for n in unread if without_numbers(n) not in known]
+        new = [n for n in unread if architecture.without_numbers(n) not in known]
     else:
         layers = {child.layer for child, _ in found.pairs}
         matrices = layer_matrices(checkpoint.tensors, member.config)
         layer_of = {matrix.tensor: matrix.layer for matrix in matrices}
         new = [n for n in unread if layer_of.get(n) in layers]
-        if not any(map(find_number, taken)):
+        if not any(map(architecture.find_number, taken)):
             unread += _extra({name: shapes[name] for name in rest}, base)
-    require_none_new(new)
+    architecture.require_none_new(new)
     return tuple(sorted(unread))
 
 
@@ -154,11 +150,11 @@ def _extra(shapes: Mapping[str, tuple[int, ...]], base: BaseWeights) -> Iterator
     beside = Counter(ref.shape for n, ref in base.checkpoint.tensors.items() if n not in layers)
     for name, shape in shapes.items():
         beside[shape] -= 1
-        if is_matrix(shape) and beside[shape] < 0:
+        if architecture.is_matrix(shape) and beside[shape] < 0:
             yield name
 
 
-def _lacking(placed: PlacedModel, base: PlacedModel) -> str:
+def _lacking(placed: architecture.PlacedModel, base: architecture.PlacedModel) -> str:
     """The note on matrices of layers in their place that the model's files do not hold."""
     lost = [label(p) for p in base.placements if p.key not in placed.by_key]
     if not lost:
@@ -167,7 +163,7 @@ def _lacking(placed: PlacedModel, base: PlacedModel) -> str:
     return f"{PARTLY_READ}{n - len(lost)} of {count(n, 'layer matrix')}: it lacks {name_some(lost)}"
 
 
-def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:
+def _note(found: LayerMap, placed: architecture.PlacedModel, base: architecture.PlacedModel) -> str:
     renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
     changes = "; ".join(renamed + describe_layers(found))
     covers = f"{len(placed.placements)} of the base's {count(len(base.placements), 'matrix')}"

@@ -19,20 +19,9 @@ from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
 from ..results import count
 from ..store import Catalog, PartFolder, block_dims, sketch_bytes
+from . import family
 from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
 from .checkpoint import FEW_BYTES, choose_weights
-from .family import (
-    Format,
-    Kind,
-    Member,
-    file_names,
-    format_of,
-    is_wanted,
-    kind_of,
-    needs_card,
-    read_labels,
-    refuse_strangers,
-)
 from .hub import HubSession, RateLimit, RequestKind, WalkCounts, request_bytes
 from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import WantedBytes, cpu_count
@@ -53,7 +42,7 @@ _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
 
 
 def count_requests(
-    members: Iterable[Member], small_file: int = 1, *, whole: bool = True
+    members: Iterable[family.Member], small_file: int = 1, *, whole: bool = True
 ) -> Counter[RequestKind]:
     """`whole`: of models that are read, and not of their embeddings alone."""
     counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
@@ -63,9 +52,9 @@ def count_requests(
             continue
         if model.files is None or not model.sha:
             counts["api"] += 1
-        names = file_names(member) or ()
+        names = family.file_names(member) or ()
         config = "adapter_config.json" if member.is_adapter else "config.json"
-        small_files = (not names or config in names) + (whole and needs_card(member))
+        small_files = (not names or config in names) + (whole and family.needs_card(member))
         weights = choose_weights(names, adapter=member.is_adapter)
         n_weights = 1
         if weights is not None and weights.endswith(".index.json"):
@@ -135,22 +124,24 @@ request; the mean of those that were requested; the base; nowhere."""
 
 @dataclass(slots=True)
 class SizedMember:
-    member: Member
-    kind: Kind
-    format: Format
+    member: family.Member
+    kind: family.Kind
+    format: family.Format
     bytes: int
     origin: Origin
 
 
 def size_members(
-    members: Sequence[Member], session: HubSession, base_bytes: int
+    members: Sequence[family.Member], session: HubSession, base_bytes: int
 ) -> list[SizedMember]:
     sized = []
     for member in members:
         known, where = member.stated_bytes, "files" if member.hub is None else "parameters"
         origin = cast(Origin, where if known else "unknown")
-        sized.append(SizedMember(member, kind_of(member), format_of(member), known, origin))
-    unsized: dict[tuple[Kind, Format], list[SizedMember]] = defaultdict(list)
+        sized.append(
+            SizedMember(member, family.kind_of(member), family.format_of(member), known, origin)
+        )
+    unsized: dict[tuple[family.Kind, family.Format], list[SizedMember]] = defaultdict(list)
     for entry in sized:
         if entry.origin == "unknown" and entry.member.hub and not entry.member.refusal:
             unsized[entry.kind, entry.format].append(entry)
@@ -167,7 +158,7 @@ def size_members(
     return sized
 
 
-def _request_some(members: Sequence[Member], session: HubSession) -> dict[str, int]:
+def _request_some(members: Sequence[family.Member], session: HubSession) -> dict[str, int]:
     n = min(SAMPLE, len(members)) if not session.offline else 0
     sizes = {}
     for i in range(n):
@@ -205,7 +196,7 @@ def parse_bandwidth(text: str) -> float:
     return value if match[3] == "bit" else 8 * value
 
 
-Track = Callable[[Iterable[Member]], Iterable[Member]]
+Track = Callable[[Iterable[family.Member]], Iterable[family.Member]]
 
 
 EXAMPLES = 3
@@ -238,10 +229,10 @@ def make_plan(
         except BaseError as err:
             failure = str(err)
     if options.labels is not None:
-        labels = read_labels(Path(options.labels))
+        labels = family.read_labels(Path(options.labels))
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     wanted = wanted_base(base)
-    members = [refuse_strangers(member, wanted) for member in members]
+    members = [family.refuse_strangers(member, wanted) for member in members]
     recipes, _ = run_recipes(catalog, base, members, options)
     members = share_of(members, options.share)
     known = catalog.known(base.name)
@@ -296,7 +287,7 @@ class PlannedRun:
         return [entry for entry in self.sized if entry.member.refusal is None]
 
     @cached_property
-    def words_alone(self) -> list[Member]:
+    def words_alone(self) -> list[family.Member]:
         """Members of which the input embedding is read and no layer: refused ones, and indexed ones
         without a footprint."""
         if not self.options.footprints or self.weights is None:
@@ -503,12 +494,14 @@ def _wanted(rule: WantedBytes, entries: Iterable[SizedMember]) -> int:
     return sum(rule.of(entry.kind, entry.bytes) for entry in entries)
 
 
-def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
+def _split(
+    members: Iterable[family.Member], options: IndexOptions
+) -> tuple[list[family.Member], int]:
     """Those that are wanted, up to the limit, and how many others came before."""
-    chosen: list[Member] = []
+    chosen: list[family.Member] = []
     n_others = 0
     for member in members:
-        if not is_wanted(member, options):
+        if not family.is_wanted(member, options):
             n_others += 1
             continue
         chosen.append(member)

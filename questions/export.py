@@ -14,16 +14,7 @@ from ..options import Place, Stability, argument, as_kind, option, record
 from ..results import Table
 from .eval import Retrieval
 from .face.opened import Family, Opened, find_family
-from .terminal.command_line import (
-    FINISHED,
-    Common,
-    command_with,
-    open_database,
-    print_answer,
-    print_document,
-    show_pairs,
-    when_stopped,
-)
+from .terminal import command_line
 
 
 @record
@@ -159,7 +150,7 @@ class AnyExport(Export, ExportScores):
             raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
 
 
-@command_with(
+@command_line.command_with(
     AnyExport,
     prints_table=False,
     examples=(
@@ -170,7 +161,7 @@ class AnyExport(Export, ExportScores):
         "export --to qdrant://localhost:6333/bert --base bert-base-uncased",
     ),
 )
-def command(common: Common, asked: AnyExport) -> None:
+def command(common: command_line.Common, asked: AnyExport) -> None:
     """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
 
     An export to Qdrant writes what differs: run it again after models were added, or after it was
@@ -178,13 +169,15 @@ def command(common: Common, asked: AnyExport) -> None:
     """
     asked.check()
     if asked.to is not None:
-        when_stopped(lambda: FINISHED)
+        command_line.when_stopped(lambda: command_line.FINISHED)
         vectors = ExportVectors(asked.to, recipe=asked.recipe, base=asked.base)
-        print_answer(common, vectors, show_pairs)
+        command_line.print_answer(common, vectors, command_line.show_pairs)
         return
-    with open_database(common) as db:
+    with command_line.open_database(common) as db:
         wanted: Export | ExportScores = as_kind(Export, asked)
         if asked.scores:
             wanted = as_kind(ExportScores, asked)
         written = wanted.answer(db)
-    print_document({"written": [str(path) for path in written]}, show_pairs, common)
+    command_line.print_document(
+        {"written": [str(path) for path in written]}, command_line.show_pairs, common
+    )

@@ -14,15 +14,7 @@ from ..options import as_kind, option, record
 from ..results import Document, Row, Section, Shown, Table, agree, count, size
 from . import terminal
 from .face.opened import Opened
-from .terminal.command_line import (
-    CONTINUES,
-    Common,
-    command_with,
-    exit_by,
-    open_database,
-    print_document,
-    when_stopped,
-)
+from .terminal import command_line
 
 if TYPE_CHECKING:
     from ..indexer import Progress
@@ -204,7 +196,7 @@ class Strictness:
     )
 
 
-@command_with(
+@command_line.command_with(
     Index,
     Strictness,
     examples=(
@@ -212,7 +204,7 @@ class Strictness:
         "index ./all-my-fine-tunes",
     ),
 )
-def command(common: Common, asked: Index, strictness: Strictness) -> None:
+def command(common: command_line.Common, asked: Index, strictness: Strictness) -> None:
     writes_catalog = asked.parts is None or asked.ray is not None
     run_with_progress(
         common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub
@@ -220,7 +212,7 @@ def command(common: Common, asked: Index, strictness: Strictness) -> None:
 
 
 def run_with_progress(
-    common: Common,
+    common: command_line.Common,
     asked: Any,
     strictness: Strictness,
     *,
@@ -229,23 +221,25 @@ def run_with_progress(
 ) -> None:
     """Index with progress, print the report, and exit by what failed."""
     progress = terminal.RunProgress(quiet=common.quiet)
-    when_stopped(lambda: _kept(progress.n_outcomes))
+    command_line.when_stopped(lambda: _kept(progress.n_outcomes))
     with (
-        open_database(common, read_only=False, create="late", or_none=not writes_catalog) as db,
+        command_line.open_database(
+            common, read_only=False, create="late", or_none=not writes_catalog
+        ) as db,
         progress,
     ):
         report = replace(asked, progress=progress).answer(db)
-    print_document(report, show_report, common)
+    command_line.print_document(report, show_report, common)
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
     reasons = [REASONS[row["code"]] for row in report]
     if whole_family and done:  # nobody named the models that others may not read
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
     failed = any(strictness.strict or reason.is_failure for reason in reasons)
-    exit_by(failed or (document.get("left_out") and not done), done)
+    command_line.exit_by(failed or (document.get("left_out") and not done), done)
 
 
 def _kept(n_models: int) -> str:
     if n_models:
-        return f"Progress is saved: at least {count(n_models, 'model')}; {CONTINUES}"
+        return f"Progress is saved: at least {count(n_models, 'model')}; {command_line.CONTINUES}"
     return "No model was finished yet; run the same command again."

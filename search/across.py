@@ -22,24 +22,10 @@ from ..arrays import Float64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
+from . import word_space
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
-from .word_space import (
-    FEWEST_RANKED,
-    Answering,
-    Matrix,
-    Touched,
-    Worded,
-    mean_of,
-    shared_words,
-    touched_matrix,
-    unit,
-    unit_rows,
-    vocabulary_of,
-    whole,
-    worded,
-)
 
 FEWEST_KNOWN = 8
 """Models with a footprint, of either family, from which a probability is known."""
@@ -112,7 +98,7 @@ class _Asked:
     followed by the rows of that. `others`: which models of a family it is compared with."""
 
     words: Iterable[str]
-    rows: Callable[[Sequence[str]], Matrix]
+    rows: Callable[[Sequence[str]], word_space.Matrix]
     others: tuple[type, ...]
     footprints: Sequence[Footprint] = ()
 
@@ -121,19 +107,21 @@ def _queries(catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> list[_
     """By footprints where the query has one, whose tokens are compared with what models without
     one answer to, too; else by what it answers to. `RequestError` where it has neither."""
     own = view.rows([] if query.itself is None else [query.itself])
-    sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
+    sides: dict[type, word_space.Worded] = {
+        type(side): side for side in word_space.worded(catalog, view)
+    }
     try:
         by_footprints = _by_footprints(catalog, view, query, own)
     except RequestError:
-        mine = sides.get(Answering)
-        matrix = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
+        mine = sides.get(word_space.Answering)
+        matrix = _answers_of(mine, own, query) if isinstance(mine, word_space.Answering) else None
         if mine is None or matrix is None:
             raise
-        return [_by_answers(mine, matrix, (Touched, Answering))]
-    mine = sides.get(Touched)
+        return [_by_answers(mine, matrix, (word_space.Touched, word_space.Answering))]
+    mine = sides.get(word_space.Touched)
     if mine is None or not len(own):
         return [by_footprints]
-    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (Answering,))]
+    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (word_space.Answering,))]
 
 
 def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own: Rows) -> _Asked:
@@ -144,8 +132,8 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
     else:
         first = next(iter(view.footprints(view.keys[own])), None)
     cohort = Cohort.of(view).rows
-    others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
-    (first,) = whole([first])
+    others = word_space.whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+    (first,) = word_space.whole([first])
     if first is None:
         raise RequestError(
             f"{query.model} has no footprint that names tokens, and what its update answers to "
@@ -153,36 +141,42 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
         )
     # a copy of the query is not another model of its family
     known = [first, *(one for one in others if one is not None and not _are_copies(one, first))]
-    if len(known) <= FEWEST_RANKED:
+    if len(known) <= word_space.FEWEST_RANKED:
         raise RequestError(
             f"{view.base} has too few models whose footprints name tokens: "
-            f"{len(known) - 1} of {FEWEST_RANKED}"
+            f"{len(known) - 1} of {word_space.FEWEST_RANKED}"
         )
 
-    def rows(words: Sequence[str]) -> Matrix:
-        matrix = unit(touched_matrix(catalog, view, known, words))
-        return unit(matrix - mean_of([matrix]))
+    def rows(words: Sequence[str]) -> word_space.Matrix:
+        matrix = word_space.unit(word_space.touched_matrix(catalog, view, known, words))
+        return word_space.unit(matrix - word_space.mean_of([matrix]))
 
-    return _Asked(vocabulary_of(catalog, view, first).words, rows, (Touched,), known)
+    return _Asked(
+        word_space.vocabulary_of(catalog, view, first).words, rows, (word_space.Touched,), known
+    )
 
 
 def _by_answers(
-    mine: Worded, matrix: Callable[[Sequence[str]], Matrix], others: tuple[type, ...]
+    mine: word_space.Worded,
+    matrix: Callable[[Sequence[str]], word_space.Matrix],
+    others: tuple[type, ...],
 ) -> _Asked:
-    def rows(words: Sequence[str]) -> Matrix:
-        return unit(unit(matrix(words)) - _usual(mine, words))
+    def rows(words: Sequence[str]) -> word_space.Matrix:
+        return word_space.unit(word_space.unit(matrix(words)) - _usual(mine, words))
 
     return _Asked(mine.words, rows, others)
 
 
-def _usual(side: Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
+def _usual(side: word_space.Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
     """The mean of a family's cohort."""
-    return mean_of(unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words))
+    return word_space.mean_of(
+        word_space.unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words)
+    )
 
 
 def _answers_of(
-    family: Answering, own: Rows, query: ResolvedQuery
-) -> Callable[[Sequence[str]], Matrix] | None:
+    family: word_space.Answering, own: Rows, query: ResolvedQuery
+) -> Callable[[Sequence[str]], word_space.Matrix] | None:
     """What a query answers to, stored or not; None where that is not known."""
     if np.isin(own, family.answered).any():
         return partial(family.matrix, own)
@@ -196,7 +190,7 @@ def _comparisons(
     catalog: Catalog, asked: Sequence[_Asked], other: FamilyView, reasons: list[str]
 ) -> Iterator[_ComparedFamily]:
     """The query with another family's models of each sort; `reasons` has why one cannot be."""
-    sides = worded(catalog, other)
+    sides = word_space.worded(catalog, other)
     for query, theirs in product(asked, sides):
         if isinstance(theirs, query.others):
             try:
@@ -205,13 +199,13 @@ def _comparisons(
                 reasons.append(str(err))
 
 
-def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _ComparedFamily:
+def _compare(catalog: Catalog, asked: _Asked, theirs: word_space.Worded) -> _ComparedFamily:
     """`RequestError` where either family has too few models, or they share too few words."""
-    words = shared_words(asked.words, theirs.words)
+    words = word_space.shared_words(asked.words, theirs.words)
     queries, mean = asked.rows(words), _usual(theirs, words)
     parts = []
-    for rows in unit_rows(theirs, theirs.rows, words):
-        parts.append(np.where(rows.any(axis=1), queries @ unit(rows - mean).T, np.nan))
+    for rows in word_space.unit_rows(theirs, theirs.rows, words):
+        parts.append(np.where(rows.any(axis=1), queries @ word_space.unit(rows - mean).T, np.nan))
     cosines = np.concatenate(parts, axis=1)
     rows = theirs.rows[here := np.isfinite(cosines[0])]
     nearest, *others = cosines[:, here]

@@ -21,17 +21,7 @@ from ..errors import RequestError, offered
 from ..records import Exclude as Exclude
 from ..results import agree, count
 from ..store import Catalog, FamilyView
-from .evidence import (
-    COPY_COSINE,
-    FEWEST_MODELS,
-    Numbers,
-    Square,
-    Suspect,
-    codes_of_labels,
-    marked_groups,
-    name_suspects,
-    other_runs,
-)
+from . import evidence
 from .family_scores import Codes, Rows, id_digest
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
 
@@ -88,7 +78,10 @@ class FamilyRetrieval:
         family = family.sorted_by_id()
         names = sorted({label for label in family.labels if label is not None})
         marks = {"author": family.authors, "run": family.runs, None: (None,) * len(family.ids)}
-        codes, groups = codes_of_labels(family.labels), marked_groups(marks[exclude])
+        codes, groups = (
+            evidence.codes_of_labels(family.labels),
+            evidence.marked_groups(marks[exclude]),
+        )
         eligible = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
         return cls(
             family=family,
@@ -527,23 +520,23 @@ def _measures(retrieval: FamilyRetrieval) -> dict[str, Any]:
     }
 
 
-def suspect_labels(family: LabelledModels) -> tuple[list[Suspect], int]:
+def suspect_labels(family: LabelledModels) -> tuple[list[evidence.Suspect], int]:
     """The models whose labels contradict their distances to models of other runs, and how many
     labels were compared: those of a sample in a large family, none where z is not what ranks."""
     labelled = np.array([row for row, label in enumerate(family.labels) if label], dtype=np.int64)
     if (
         family.source is None
         or family.source.way != "normalised"
-        or len(family.ids) < FEWEST_MODELS
+        or len(family.ids) < evidence.FEWEST_MODELS
     ):
         return [], 0
     if len(labelled) > EVERY_QUERY:
         labelled = _sample(family.ids, labelled, SAMPLE)
     rows = labelled.tolist()
     pairs = family.pairs_between(labelled, labelled)
-    strangers = (pairs.cosines < COPY_COSINE) & ~np.eye(len(rows), dtype=np.bool_)
-    strangers &= other_runs([family.runs[row] for row in rows])
-    found = name_suspects(pairs.z, [family.labels[row] for row in rows], strangers)
+    strangers = (pairs.cosines < evidence.COPY_COSINE) & ~np.eye(len(rows), dtype=np.bool_)
+    strangers &= evidence.other_runs([family.runs[row] for row in rows])
+    found = evidence.name_suspects(pairs.z, [family.labels[row] for row in rows], strangers)
     return [replace(one, place=rows[one.place]) for one in found], len(rows)
 
 
@@ -591,7 +584,7 @@ def _confusion(results: Iterable[QueryRetrieval], datasets: Sequence[str]) -> di
     return {"datasets": list(datasets), "counts": rows}
 
 
-def mean_silhouette(scores: Square, marks: Sequence[str | None]) -> float | None:
+def mean_silhouette(scores: evidence.Square, marks: Sequence[str | None]) -> float | None:
     """Mean silhouette (Rousseeuw 1987) of marked models by cosine distance 1 − score, from every
     pair's scores; 0 of one that is alone. None without two marks or a pair of siblings."""
     rows = [row for row, mark in enumerate(marks) if mark is not None]
@@ -607,7 +600,7 @@ def family_silhouette(family: LabelledModels, marks: Sequence[str | None]) -> fl
     return mean_silhouette(family.scores_between(every, every), marks)
 
 
-def silhouettes(scores: Square, groups: Sequence[str]) -> Numbers:
+def silhouettes(scores: evidence.Square, groups: Sequence[str]) -> evidence.Numbers:
     """The silhouette of every model by distance 1 − score; 0 for a model that is alone.
 
     scikit-learn's function gives the same: to import it takes five times as long as `eval`.

@@ -27,18 +27,9 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
+from . import word_rows
 from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantiles
 from .whitening import Seen, Whitening
-from .word_rows import (
-    KINDS,
-    SHRINKAGE,
-    AnswerRows,
-    KnownRows,
-    TokenRows,
-    WordRows,
-    answer_reading,
-    usual_reading,
-)
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -83,7 +74,7 @@ HALF_SCORE = 4.0
 
 Thing = TypeVar("Thing")
 
-ReadWords = Callable[[Sequence[Footprint | None]], WordRows]
+ReadWords = Callable[[Sequence[Footprint | None]], word_rows.WordRows]
 
 HELD_MODELS = 4_000
 """Models of which is held what later searches need: 18 KB each of comparison with the cohort."""
@@ -494,7 +485,7 @@ class FamilyScores:
         cohort: Cohort,
         recipe: Recipe,
         read: Callable[[Rows], SketchMatrix],
-        words: Sequence[WordRows] = (),
+        words: Sequence[word_rows.WordRows] = (),
         readers: Sequence[ReadWords] = (),
     ) -> None:
         """Of a cohort, whose sketches `read` gives by rows, and its words of each sort, that
@@ -565,7 +556,7 @@ class FamilyScores:
         features: SketchMatrix,
         kinds: Sequence[str],
         rows: Sequence[int],
-        words: Sequence[WordRows] = (),
+        words: Sequence[word_rows.WordRows] = (),
     ) -> Scored:
         """Some models, compared with the cohort; the row of one that is not stored is −1."""
         cosines, codes = features.cosines(self._features), codes_of(kinds, self.kinds)
@@ -580,7 +571,9 @@ class FamilyScores:
         known = [s.prepare(w, places) for s, w in zip(self._words, words, strict=False)]
         return Scored(features, traits.with_profile(first), seen, known)
 
-    def fresh_words(self, view: FamilyView, footprint: Footprint | None) -> Sequence[WordRows]:
+    def fresh_words(
+        self, view: FamilyView, footprint: Footprint | None
+    ) -> Sequence[word_rows.WordRows]:
         """Those of a model that is not stored, for `prepare`."""
         if footprint is None:
             return ()
@@ -828,11 +821,11 @@ class KnownCosines(SketchMatrix):
 
 def _readers(footprints: Sequence[Footprint | None]) -> Iterator[ReadWords]:
     """How the words of a family are read that has these footprints, the surest sort first."""
-    tokens, answers = usual_reading(footprints), answer_reading(footprints)
+    tokens, answers = word_rows.usual_reading(footprints), word_rows.answer_reading(footprints)
     if tokens is not None:
-        yield partial(TokenRows.of, reading=tokens)
+        yield partial(word_rows.TokenRows.of, reading=tokens)
     if answers is not None:
-        yield partial(AnswerRows.of, reading=answers)
+        yield partial(word_rows.AnswerRows.of, reading=answers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -840,12 +833,12 @@ class ScoredWords:
     """The words of some models, ready to be compared; a row of numbers each: the product with the
     cohort's mean, the length without that mean, and traits of the cosines without it."""
 
-    rows: WordRows
+    rows: word_rows.WordRows
     numbers: Float64[np.ndarray, "models numbers"]
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredWords]) -> ScoredWords:
-        rows = KnownRows.joined([part.rows for part in parts])
+        rows = word_rows.KnownRows.joined([part.rows for part in parts])
         return cls(rows, np.concatenate([part.numbers for part in parts]))
 
     def take(self, rows: Rows) -> ScoredWords:
@@ -864,16 +857,16 @@ class WordScores:
     too (`related`); the sum is z again.
     """
 
-    def __init__(self, cohort: WordRows) -> None:
+    def __init__(self, cohort: word_rows.WordRows) -> None:
         products, self._here = cohort.products(cohort), cohort.are_here
-        self._mean = self._here / (self._here.sum() + SHRINKAGE)
+        self._mean = self._here / (self._here.sum() + word_rows.SHRINKAGE)
         self._cohort = cohort.known(products)
         toward, square = products @ self._mean, float(self._mean @ products @ self._mean)
         self._square = square
         self._sides = toward, lengths_without(self._here, toward, square)
         self.strangers = self.prepare(self._cohort, np.arange(len(self._here)))
 
-    def prepare(self, rows: WordRows, places: Codes) -> ScoredWords:
+    def prepare(self, rows: word_rows.WordRows, places: Codes) -> ScoredWords:
         """Some models, compared with the cohort; at some places of it, −1 for others."""
         products = rows.products(self._cohort)
         toward = products @ self._mean
@@ -887,7 +880,7 @@ class WordScores:
             self._cohort.kinds,
             is_other * _strangeness(cosines),
             is_other[:, :0],
-            len(KINDS),
+            len(word_rows.KINDS),
         )
         return ScoredWords(rows, np.column_stack([*sides, traits.numbers]))
 
@@ -926,7 +919,7 @@ class WordScores:
 
 
 Sides = Sequence[Float64[np.ndarray, " models"]]
-_ALIKE = np.ones((len(KINDS), len(KINDS), 1))
+_ALIKE = np.ones((len(word_rows.KINDS), len(word_rows.KINDS), 1))
 
 
 def lengths_without(

@@ -22,24 +22,8 @@ from ..arrays import Float32, Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord, Recipe
 from ..store import Catalog, FamilyView, block_dims
+from . import family_scores
 from .evidence import COPY_COSINE, LabelledCohort, Square
-from .family_scores import (
-    TIE_DECIMALS,
-    Codes,
-    Cohort,
-    FamilyScores,
-    Pairs,
-    PairScores,
-    Rows,
-    Scale,
-    Scored,
-    Vectors,
-    bounded,
-    codes_of,
-    lower_spread,
-    measure_scale,
-    weights_by_kinds,
-)
 from .layout import AT_ONCE, SAMPLE, Axes, axes_of, sample_places
 
 SHRINKAGE = 2.0
@@ -61,14 +45,16 @@ class PooledMeans:
 
         def make(view: FamilyView) -> PooledMeans:
             means = {}
-            for kind, rows in Cohort.of(view).by_kind.items():
+            for kind, rows in family_scores.Cohort.of(view).by_kind.items():
                 mean = view.vectors(view.keys[rows]).astype(np.float64).mean(axis=0)
                 means[kind] = len(rows) / (len(rows) + SHRINKAGE) * mean
             return cls(means)
 
         return view.derived(cls, make) if block_dims(view.recipe) else cls({})
 
-    def centred(self, kinds: Sequence[str], vectors: Vectors) -> Float64[np.ndarray, "models dim"]:
+    def centred(
+        self, kinds: Sequence[str], vectors: family_scores.Vectors
+    ) -> Float64[np.ndarray, "models dim"]:
         """The vectors without their kind's mean, of unit length again."""
         centred: Float64[np.ndarray, "models dim"] = vectors.astype(np.float64)
         for kind in set(kinds) & set(self.by_kind):
@@ -86,11 +72,11 @@ class PooledMeans:
 class ScoredVectors:
     """Some models' vectors, of unit length: as they are, and without their kind's mean."""
 
-    plain: Vectors
+    plain: family_scores.Vectors
     centred: Float64[np.ndarray, "models dim"]
-    kinds: Codes
+    kinds: family_scores.Codes
 
-    def take(self, rows: Rows) -> ScoredVectors:
+    def take(self, rows: family_scores.Rows) -> ScoredVectors:
         return ScoredVectors(self.plain[rows], self.centred[rows], self.kinds[rows])
 
 
@@ -101,7 +87,7 @@ class VectorScores:
 
     kinds: tuple[str, ...]
     means: PooledMeans
-    null: Scale
+    null: family_scores.Scale
     evidence: LabelledCohort
 
     @classmethod
@@ -109,36 +95,40 @@ class VectorScores:
         """Computed once for as long as the family's models stay the same."""
 
         def make(view: FamilyView) -> VectorScores:
-            cohort, means = Cohort.of(view), PooledMeans.of(view)
+            cohort, means = family_scores.Cohort.of(view), PooledMeans.of(view)
             vectors, codes = view.vectors(view.keys[cohort.rows]), cohort.of_models[cohort.rows]
             without = means.centred([cohort.kinds[code] for code in codes.tolist()], vectors)
             plain, centred = (_cosines(some, some) for some in (vectors, without))
             are_strangers = ~np.eye(len(vectors), dtype=np.bool_) & (plain < COPY_COSINE)
-            null = measure_scale(centred, are_strangers, codes, lower_spread)
+            null = family_scores.measure_scale(
+                centred, are_strangers, codes, family_scores.lower_spread
+            )
             z = null.of(centred, codes, codes)
             return cls(cohort.kinds, means, null, LabelledCohort(cohort.rows, z, are_strangers))
 
         return view.derived(cls, make)
 
-    def prepare(self, vectors: Vectors, kinds: Sequence[str]) -> ScoredVectors:
+    def prepare(self, vectors: family_scores.Vectors, kinds: Sequence[str]) -> ScoredVectors:
         return ScoredVectors(
-            vectors, self.means.centred(kinds, vectors), codes_of(kinds, self.kinds)
+            vectors, self.means.centred(kinds, vectors), family_scores.codes_of(kinds, self.kinds)
         )
 
-    def stored(self, view: FamilyView, rows: Rows) -> ScoredVectors:
+    def stored(self, view: FamilyView, rows: family_scores.Rows) -> ScoredVectors:
         kinds = [view.kinds[row] for row in rows.tolist()]
         return self.prepare(view.vectors(view.keys[rows]), kinds)
 
-    def compare(self, left: ScoredVectors, right: ScoredVectors) -> PairScores:
+    def compare(self, left: ScoredVectors, right: ScoredVectors) -> family_scores.PairScores:
         """The scores of every pair."""
         centred = _cosines(left.centred, right.centred)
-        return PairScores(
+        return family_scores.PairScores(
             cosines=_cosines(left.plain, right.plain),
             z=self.null.of(centred, left.kinds, right.kinds),
         )
 
 
-def _cosines(left: Vectors, right: Shaped[np.ndarray, "others dim"]) -> Pairs:
+def _cosines(
+    left: family_scores.Vectors, right: Shaped[np.ndarray, "others dim"]
+) -> family_scores.Pairs:
     """Of unit vectors, rounded: equal vectors have equal cosines wherever they are."""
     products = left.astype(np.float64, copy=False) @ right.astype(np.float64, copy=False).T
     return np.asarray(np.round(products, DECIMALS))
@@ -156,7 +146,7 @@ def published_lengths(recipe: Recipe, kinds: Sequence[str], n_slots: int) -> dic
     each block gets what it counts in scores, as far as the catalog has so many.
     """
     dims, names = block_dims(recipe), sorted(set(kinds))
-    weights = weights_by_kinds(list(dims), names).mean(axis=(0, 1))
+    weights = family_scores.weights_by_kinds(list(dims), names).mean(axis=(0, 1))
     space = 4 * max(0, PUBLISHED_SKETCH_BYTES // n_slots - len(dims))
     lengths: dict[str, int] = {}
     # the blocks of which there are too few numbers for their part leave theirs to the others
@@ -193,17 +183,17 @@ class PairSource:
     """Some models of a family, `read` by rows, and how their pairs are scored: each block is a way
     too."""
 
-    family: FamilyScores | VectorScores
-    read: Callable[[Rows], Any]
+    family: family_scores.FamilyScores | VectorScores
+    read: Callable[[family_scores.Rows], Any]
     way: str = "normalised"
     blocks: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, view: FamilyView, rows: Codes, way: str) -> PairSource | None:
+    def of(cls, view: FamilyView, rows: family_scores.Codes, way: str) -> PairSource | None:
         """Of some models, up to `COMPARED_AT_ONCE` of them read now; None where their pairs are
         scored by the cosines of vectors as they are. Peak: the sketches of as many, and their
         cosines."""
-        blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
+        blocks, family = tuple(block_dims(view.recipe)), family_scores.FamilyScores.of(view)
         if family is not None and way in ("normalised", "raw", *blocks):
             if len(rows) <= COMPARED_AT_ONCE:
                 some = family.of_cohort(rows) or family.stored(view, rows)
@@ -214,7 +204,7 @@ class PairSource:
             return cls(vectors, vectors.stored(view, rows).take)
         return None
 
-    def take(self, rows: Rows) -> PairSource:
+    def take(self, rows: family_scores.Rows) -> PairSource:
         return replace(self, read=lambda some: self.read(rows[some]))
 
     def scores(self, rows: Queries, columns: Columns) -> Scores:
@@ -229,16 +219,16 @@ class PairSource:
             self._each_part(left, columns, compare)
         else:
             pairs = self.pairs(rows, columns)
-            scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
+            scores = pairs.cosines if self.way == "raw" else family_scores.bounded(pairs.z)
         scores[rows[:, None] == columns[None, :]] = 1.0
         return scores
 
-    def pairs(self, rows: Rows, columns: Columns) -> PairScores:
+    def pairs(self, rows: family_scores.Rows, columns: Columns) -> family_scores.PairScores:
         """Plain cosines, 1 for copies, and z of the same pairs."""
         left, shape = self.read(rows), (len(rows), len(columns))
         if np.array_equal(rows, columns) and len(rows) <= COMPARED_AT_ONCE:
             return self.family.compare(left, left)
-        pairs = PairScores(cosines=np.empty(shape), z=np.empty(shape))
+        pairs = family_scores.PairScores(cosines=np.empty(shape), z=np.empty(shape))
 
         def compare(part: slice, right: Any) -> None:
             found = self.family.compare(left, right)
@@ -254,7 +244,7 @@ class PairSource:
         here, as locks of the catalog are this thread's."""
         from threadpoolctl import threadpool_limits
 
-        if isinstance(left, Scored):
+        if isinstance(left, family_scores.Scored):
             left.features.expect(len(columns))
         at_work: deque[Future[None]] = deque()
         with threadpool_limits(limits=1), ThreadPoolExecutor(THREADS) as pool:
@@ -280,7 +270,7 @@ class LabelledModels:
 
     base: str
     ids: tuple[str, ...]
-    vectors: Vectors = field(compare=False)
+    vectors: family_scores.Vectors = field(compare=False)
     labels: tuple[str | None, ...]
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
@@ -310,7 +300,9 @@ class LabelledModels:
 
     def scores_between(self, rows: Queries, columns: Columns) -> Scores:
         """Scores of some models with some others, rounded to `TIE_DECIMALS`."""
-        return np.asarray(np.round(self.unrounded_between(rows, columns), TIE_DECIMALS))
+        return np.asarray(
+            np.round(self.unrounded_between(rows, columns), family_scores.TIE_DECIMALS)
+        )
 
     def unrounded_between(self, rows: Queries, columns: Columns) -> Scores:
         """The same before rounding, which would separate scores that are equal to their last
@@ -322,7 +314,7 @@ class LabelledModels:
             return self.source.scores(rows, columns)
         return self._vector_cosines(rows, columns)
 
-    def pairs_between(self, rows: Queries, columns: Columns) -> PairScores:
+    def pairs_between(self, rows: Queries, columns: Columns) -> family_scores.PairScores:
         """Plain cosines, 1 for copies, and z of some models with some others, as they have a
         `source`."""
         assert self.source is not None
@@ -396,7 +388,7 @@ def labelled_models(
     axes = family_axes(view) if with_axes and (is_large or not with_pairs) else None
     source = PairSource.of(view, rows, way) if with_pairs else None
     if axes is not None or (is_large and source is not None):
-        vectors: Vectors = np.zeros((len(rows), 0), dtype=np.float32)
+        vectors: family_scores.Vectors = np.zeros((len(rows), 0), dtype=np.float32)
     else:
         vectors = view.vectors(view.keys[rows])
         if way == "normalised":
@@ -433,7 +425,7 @@ def family_axes(view: FamilyView) -> Axes:
         kinds = [view.kinds[row] for row in range(len(rows))]
         parts = np.split(np.arange(len(rows)), range(AT_ONCE, len(rows), AT_ONCE))
 
-        def of(some: Rows) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
+        def of(some: family_scores.Rows) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
             return [kinds[row] for row in some.tolist()], view.vectors(view.keys[some])
 
         sample = means.centred(*of(rows[sample_places([view.ids[row] for row in rows], SAMPLE)]))

@@ -12,17 +12,8 @@ from typing import get_args
 
 import numpy as np
 
+from .. import records
 from ..errors import REASONS
-from ..records import (
-    LINEAR_DIM,
-    LINEAR_LAYER_DIM,
-    LONGEST_TEXT,
-    ROLE_NAME,
-    STACK_NAME,
-    Fingerprint,
-    Recipe,
-    Verification,
-)
 from .sketch_codes import WEIGHT, sketch_bytes
 
 UNIT_TOLERANCE = 1e-3
@@ -71,7 +62,7 @@ def _numbers(least: float = -float(np.finfo(np.float32).max)) -> Limit:
     return f"({{0}} IS NOT NULL AND coalesce(list_bool_and({every}), len({{0}}) = 0))"
 
 
-_LINE, _NAME = _text(is_optional=False), _text(LONGEST_TEXT, is_optional=False)
+_LINE, _NAME = _text(is_optional=False), _text(records.LONGEST_TEXT, is_optional=False)
 _LINES = f"coalesce(list_bool_and(list_transform({{0}}, lambda x: {_LINE.format('x')})), true)"
 
 RECORD: Mapping[str, Limit] = {
@@ -90,15 +81,15 @@ RECORD: Mapping[str, Limit] = {
     "bytes_total": _range(0, _LONG),
     "layers": _range(1, _INT, is_optional=True),
     "vocabulary": _range(1, _INT, is_optional=True),
-    "verified": _choice(get_args(Verification), is_optional=True),
+    "verified": _choice(get_args(records.Verification), is_optional=True),
     "notes": _LINES,
 }
 """Columns of `models` that are fields of `ModelRecord`."""
 
 SLOT: Mapping[str, Limit] = {
-    "stack": _matching(STACK_NAME),
+    "stack": _matching(records.STACK_NAME),
     "layer": _range(0, _INT),
-    "role": _matching(ROLE_NAME),
+    "role": _matching(records.ROLE_NAME),
     "rows": _range(1, _INT),
     "columns": _range(1, _INT),
     "fro_norm": _range(),
@@ -112,7 +103,7 @@ SLOT: Mapping[str, Limit] = {
 """Columns of `slots`; `sketch` depends on the recipe."""
 
 
-def block_dims(recipe: Recipe) -> dict[str, int]:
+def block_dims(recipe: records.Recipe) -> dict[str, int]:
     """Numbers of each block of a slot's sketch under a recipe; empty where it keeps none."""
     listed = dict(recipe.params).get("slot_blocks", "")
     pairs = (part.split(":") for part in listed.split(",") if part)
@@ -124,7 +115,7 @@ def short_id(id: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
-def wrong_vector(fingerprint: Fingerprint) -> str:
+def wrong_vector(fingerprint: records.Fingerprint) -> str:
     """What is wrong of a vector; empty for a right one."""
     recipe, vector = fingerprint.recipe, fingerprint.vector
     if vector.shape != (recipe.dim,):
@@ -163,7 +154,7 @@ _NOT_FINITE_HALF = "^(.{4})*..[7F][C-F]"
 """Of the hexadecimal digits of float16 numbers, little-endian: an exponent of ones only."""
 
 
-def slot_fault(recipes: Sequence[Recipe]) -> str:
+def slot_fault(recipes: Sequence[records.Recipe]) -> str:
     """Of a row of `slots`, whose sketch is of one of the recipes."""
     dims = {recipe.id: block_dims(recipe) for recipe in recipes}
     n_bytes = _by_recipe({id: sketch_bytes(of_recipe) for id, of_recipe in dims.items()})
@@ -188,13 +179,14 @@ def linear_faults(where: str) -> str:
         f"SELECT model FROM linear_sketches WHERE {where} GROUP BY model, recipe "
         "HAVING count(*) FILTER (layer IS NULL) <> 1 "
         "OR count(DISTINCT (stack, layer)) <> count(*) OR NOT bool_and("
-        f"len(numbers) = CASE WHEN layer IS NULL THEN {LINEAR_DIM} ELSE {LINEAR_LAYER_DIM} END "
+        f"len(numbers) = CASE WHEN layer IS NULL THEN {records.LINEAR_DIM} "
+        f"ELSE {records.LINEAR_LAYER_DIM} END "
         f"AND {_numbers().format('numbers')})"
     )
 
 
 def model_faults(
-    recipes: Mapping[str, tuple[Recipe, str]], where: str, values: Sequence[object]
+    recipes: Mapping[str, tuple[records.Recipe, str]], where: str, values: Sequence[object]
 ) -> tuple[str, list[object]]:
     """A query for the keys and faults of models whose rows are not what may be stored: of those
     whose key, `{0}`, passes a condition, whose parameters are `values`."""

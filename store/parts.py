@@ -20,33 +20,11 @@ from pyarrow import parquet
 
 from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ..records import LONGEST_TEXT, Fingerprint, Indexed, LinearSketch, Outcome, Recipe, Refused
+from . import exchange
 from .catalog import Catalog
-from .exchange import (
-    FORMAT,
-    ListedFile,
-    checked_count,
-    checked_file,
-    checked_layout,
-    checked_list,
-    checked_match,
-    checked_recipe,
-    checked_text,
-    listed_file,
-    manifest_bytes,
-    parquet_bytes,
-    parsed_manifest,
-    sha256_of,
-)
 from .files import make_folder, refused_as, write_atomically
+from .tables import models
 from .tables.footprints import footprint_of, footprint_row
-from .tables.models import (
-    KNOWN_COLUMNS,
-    RECORD_COLUMNS,
-    Known,
-    may_record,
-    model_record,
-    outcome_row,
-)
 from .tables.outcomes import STATISTICS, fixed, slot_row, slot_stats
 from .tables.recipes import BaseRecord
 
@@ -108,7 +86,7 @@ def _schema() -> pa.Schema:
         ]
     )
     return pa.schema(
-        [(name, types.get(name, text)) for name in RECORD_COLUMNS]
+        [(name, types.get(name, text)) for name in models.RECORD_COLUMNS]
         + [("status", text), ("code", text), ("reason", text)]
         + [("bytes_read", long), ("seconds", number)]
         + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
@@ -132,33 +110,33 @@ def _unusable(name: str, what: str) -> StoreDamaged:
     return StoreDamaged(f"{name}: not a usable part of an index: {what}; {REMEDY}")
 
 
-def _about(raw: Mapping[str, Any]) -> tuple[Part, ListedFile]:
+def _about(raw: Mapping[str, Any]) -> tuple[Part, exchange.ListedFile]:
     """The part that a manifest describes, without its outcomes, and the file that has them; raises
     as the checks of its fields."""
     texts = {
-        field: checked_text(raw[field], field, LONGEST_TEXT)
+        field: exchange.checked_text(raw[field], field, LONGEST_TEXT)
         for field in ("lease", "revision", "architecture", "written_at")
         if raw[field] is not None or field not in ("revision", "architecture")
     }
-    datetime.fromisoformat(checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
+    datetime.fromisoformat(exchange.checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
     if not isinstance(raw["base"], str) or not 0 < len(raw["base"]) <= LONGEST_TEXT:
         raise ValueError("base")
     part = Part(
         **texts,
         base=raw["base"],
         recipes=tuple(
-            checked_recipe(recipe, LONGEST_TEXT)
-            for recipe in checked_list(raw["recipes"], "recipes", MOST_RECIPES)
+            exchange.checked_recipe(recipe, LONGEST_TEXT)
+            for recipe in exchange.checked_list(raw["recipes"], "recipes", MOST_RECIPES)
         ),
         outcomes=(),
-        layout=checked_layout(raw["layout"], LONGEST_TEXT),
-        base_bytes=checked_count(raw["base_bytes"], "base_bytes", 1 << 62),
+        layout=exchange.checked_layout(raw["layout"], LONGEST_TEXT),
+        base_bytes=exchange.checked_count(raw["base_bytes"], "base_bytes", 1 << 62),
     )
-    return part, checked_file(raw["file"], "file")
+    return part, exchange.checked_file(raw["file"], "file")
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
-    row = outcome_row(outcome)
+    row = models.outcome_row(outcome)
     if isinstance(outcome, Indexed):
         row["vectors"] = [
             {"recipe": f.recipe.id, "vector": f.vector.tolist(), "norm": f.norm}
@@ -182,7 +160,7 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
-    model = model_record([row[name] for name in RECORD_COLUMNS])
+    model = models.model_record([row[name] for name in models.RECORD_COLUMNS])
     cost["footprint"] = row["footprint"] and footprint_of(row["footprint"])
     if row["code"] is not None:
         if row["code"] not in REASONS:
@@ -236,12 +214,15 @@ class PartFolder:
         recipes = "+".join(recipe.id for recipe in part.recipes)
         path = f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
         table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
-        content = parquet_bytes(table)
-        file = listed_file(content, len(part.outcomes))
+        content = exchange.parquet_bytes(table)
+        file = exchange.listed_file(content, len(part.outcomes))
         about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
         about["recipes"] = [asdict(recipe) for recipe in part.recipes]
         self._put(_beside(path, file), content)
-        self._put(path, manifest_bytes({"format": FORMAT, **about, "file": asdict(file)}))
+        self._put(
+            path,
+            exchange.manifest_bytes({"format": exchange.FORMAT, **about, "file": asdict(file)}),
+        )
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
@@ -270,19 +251,19 @@ class PartFolder:
             raise _unusable(f"{self.url}/{path}", what) from None
         return replace(about, outcomes=outcomes)
 
-    def known(self, base: str) -> dict[str, Known]:
+    def known(self, base: str) -> dict[str, models.Known]:
         """What a second run compares with models' files, of every model of a family's parts; a
         damaged part counts as if it were not there."""
-        known: dict[str, Known] = {}
+        known: dict[str, models.Known] = {}
         for path in self.paths(base):
             try:
                 about, content = self._read(path)
-                rows = _table(content, ["id", *KNOWN_COLUMNS]).to_pylist()
+                rows = _table(content, ["id", *models.KNOWN_COLUMNS]).to_pylist()
             except (StoreDamaged, ValueError) as err:
                 log.warning("%s: %s; it counts as if it were not there: delete it", path, err)
             else:
                 recipes = [recipe.id for recipe in about.recipes]
-                known |= {row["id"]: Known.of_row(row, recipes) for row in rows}
+                known |= {row["id"]: models.Known.of_row(row, recipes) for row in rows}
         return known
 
     def remove_family(self, base: str) -> None:
@@ -304,11 +285,13 @@ class PartFolder:
         """A part without its outcomes, and the file that has them, as it was written; raises as
         `read`."""
         name = f"{self.url}/{path}"
-        about, file = parsed_manifest(self._get(path), _about, lambda what: _unusable(name, what))
+        about, file = exchange.parsed_manifest(
+            self._get(path), _about, lambda what: _unusable(name, what)
+        )
         if PurePosixPath(path).name != _name(about.lease):
             raise _unusable(name, f"it is {_name(about.lease)}")
         content = self._get(_beside(path, file))
-        if sha256_of(content) != file.sha256:
+        if exchange.sha256_of(content) != file.sha256:
             raise _unusable(name, f"{file.name} is not what was written (SHA-256 differs)")
         return about, content
 
@@ -350,7 +333,7 @@ class PartFolder:
             log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
 
 
-def _beside(path: str, file: ListedFile) -> str:
+def _beside(path: str, file: exchange.ListedFile) -> str:
     return f"{path.rpartition('/')[0]}/{file.name}"
 
 
@@ -366,7 +349,7 @@ def _folder(base: str) -> str:
 
 
 def commit_part(
-    catalog: Catalog, part: Part, known: MutableMapping[str, Known]
+    catalog: Catalog, part: Part, known: MutableMapping[str, models.Known]
 ) -> Sequence[Outcome]:
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
@@ -416,15 +399,15 @@ def save_family(
     )
 
 
-def _is_news(outcome: Outcome, part: Part, known: Known | None) -> bool:
+def _is_news(outcome: Outcome, part: Part, known: models.Known | None) -> bool:
     if known is None:
-        return may_record(outcome, None)
+        return models.may_record(outcome, None)
     is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
-    return not is_older and not known.has(outcome) and may_record(outcome, known)
+    return not is_older and not known.has(outcome) and models.may_record(outcome, known)
 
 
-def _known(outcome: Outcome, part: Part, before: Known | None) -> Known:
-    after = Known.of_outcome(outcome, part.written_at)
+def _known(outcome: Outcome, part: Part, before: models.Known | None) -> models.Known:
+    after = models.Known.of_outcome(outcome, part.written_at)
     if before is None or before.signature != after.signature or not isinstance(outcome, Indexed):
         return after
     return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))

@@ -11,16 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar
 
-from ..errors import (
-    BaseError,
-    EmptyCatalog,
-    ModelError,
-    RequestError,
-    StoreError,
-    StudyError,
-    UnknownBase,
-    UnknownModel,
-)
+from .. import errors
 from ..options import Answers, Place, Question, argument, option, options_of, question, record
 from ..results import Document, Section, Table
 
@@ -74,7 +65,7 @@ class Subject:
     def require_source(self) -> str:
         """Where its files are; a `RequestError` where a service was sent them, and kept none."""
         if self.source is None:
-            raise RequestError(
+            raise errors.RequestError(
                 f"{self.name}: was sent to a service, which keeps no files; "
                 "name the adapter's folder instead"
             )
@@ -83,7 +74,7 @@ class Subject:
     def require_base(self) -> str:
         """The base; a `RequestError` where none is known."""
         if self.base is None:
-            raise RequestError(f"{self.name}: which base is it a fine-tune of? Add --base")
+            raise errors.RequestError(f"{self.name}: which base is it a fine-tune of? Add --base")
         return self.base
 
     def load(self, device: str) -> Network:
@@ -127,8 +118,8 @@ class Subject:
             return
         try:
             require_descent(paired_matrices(network, base), base.name)
-        except ModelError as err:
-            raise RequestError(f"{self.name}: {err}") from err
+        except errors.ModelError as err:
+            raise errors.RequestError(f"{self.name}: {err}") from err
 
 
 def find_subject(
@@ -157,11 +148,11 @@ def find_subject(
         if row.code not in STRANGERS:
             return stored_subject(row, spelled)
         source = _source_of(row) or model
-    except (UnknownModel, UnknownBase, EmptyCatalog):
+    except (errors.UnknownModel, errors.UnknownBase, errors.EmptyCatalog):
         if not is_model_path(model):
             raise
         if not os.path.isdir(model) and model.startswith(("/", ".", "~")):
-            raise RequestError(f"{model}: no such folder") from None
+            raise errors.RequestError(f"{model}: no such folder") from None
     may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
     chosen = choose_base(catalog, source, base, hint if may_be_base else None)
     is_adapter, note = chosen.is_adapter, chosen.note
@@ -172,7 +163,7 @@ def _hinted_family(catalog: Catalog, hint: str) -> str | None:
     """The name of what may be a base; None for a folder of anything else, such as an adapter."""
     try:
         return _family(catalog, hint)
-    except BaseError:
+    except errors.BaseError:
         return None
 
 
@@ -201,7 +192,7 @@ def family_subjects(catalog: Catalog, base: str) -> list[Subject]:
     """Every indexed model of a family; a `RequestError` where there is none."""
     rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
     if not rows:
-        raise RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
+        raise errors.RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
     return [stored_subject(row, base) for row in rows]
 
 
@@ -228,10 +219,10 @@ class OpenCatalog:
         for subject in self.track(subjects, "models", total=len(subjects)):
             try:
                 reports.append(measure(subject))
-            except (StudyError, RequestError, ModelError) as err:
+            except (errors.StudyError, errors.RequestError, errors.ModelError) as err:
                 failed.append({"model": subject.name, "reason": str(err)})
         if not reports:
-            raise StudyError(f"no model could be studied; {failed[0]['reason']}")
+            raise errors.StudyError(f"no model could be studied; {failed[0]['reason']}")
         return reports, failed
 
     def load(self, subject: Subject, study: str, settings: Mapping[str, Any]) -> Any:
@@ -248,7 +239,7 @@ class OpenCatalog:
             return
         try:
             self.catalog.studies(subject.key).save(study, settings, document)
-        except StoreError as err:
+        except errors.StoreError as err:
             log.warning("%s: the %s study is not stored: %s", subject.name, study, err)
 
 

@@ -4,31 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 
+from deltadex import records
 from deltadex.indexer.delta import MatrixUpdate
-from deltadex.records import (
-    DataSet,
-    Fingerprint,
-    Indexed,
-    ModelRecord,
-    Recipe,
-    Refused,
-    Slot,
-    SlotStats,
-)
 from deltadex.store import Catalog
 from deltadex.store.sketch_codes import encode_sketch
 from deltadex.store.tables.outcomes import select_linear_sketch
 
 SKETCH_DIM = 64
-SKETCH = Recipe(
+SKETCH = records.Recipe(
     name="sketch",
     rank=2,
     dim=4,
     params=(("slot_blocks", f"update:{SKETCH_DIM},output:{SKETCH_DIM}"),),
 )
-PLAIN = Recipe(name="mean-factors", rank=2, dim=4)
-SLOT = SlotStats(
-    slot=Slot("encoder", 0, "q"),
+PLAIN = records.Recipe(name="mean-factors", rank=2, dim=4)
+SLOT = records.SlotStats(
+    slot=records.Slot("encoder", 0, "q"),
     shape=(4, 4),
     fro_norm=1.0,
     relative_norm=0.5,
@@ -55,7 +46,7 @@ def sketch_of(vector):
 
 def fingerprint_of(vector, recipe=SKETCH):
     vector = unit(vector)
-    return Fingerprint(recipe=replace(recipe, dim=len(vector)), vector=vector, norm=1.0)
+    return records.Fingerprint(recipe=replace(recipe, dim=len(vector)), vector=vector, norm=1.0)
 
 
 def matrix_update(slot, delta=None, shape=(1, 1), *, part="", **known):
@@ -67,8 +58,8 @@ def matrix_update(slot, delta=None, shape=(1, 1), *, part="", **known):
 def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
     """A model whose fingerprints are `vector`; with a slot's sketch of it if a recipe has any."""
     slots = (replace(SLOT, sketch=sketch_of(vector)),) if any(r.params for r in recipes) else ()
-    return Indexed(
-        model=ModelRecord(id=id, base=base, **{"signature": id, **known}),
+    return records.Indexed(
+        model=records.ModelRecord(id=id, base=base, **{"signature": id, **known}),
         fingerprints=tuple(fingerprint_of(vector, recipe) for recipe in recipes),
         slots=slots,
         bytes_read=0,
@@ -77,7 +68,9 @@ def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
 
 
 def refused(id, code="truncated", *, base="base", **known):
-    return Refused(model=ModelRecord(id=id, base=base, **known), code=code, reason="short")
+    return records.Refused(
+        model=records.ModelRecord(id=id, base=base, **known), code=code, reason="short"
+    )
 
 
 def make_catalog(path, *outcomes):
@@ -100,7 +93,7 @@ def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512, l
         f"group {group}": unit(vector) + noise * rng.normal(size=len(vector))
         for group in range(groups)
     }
-    return DataSet(
+    return records.DataSet(
         name=name,
         base=base,
         loss=loss,

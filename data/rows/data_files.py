@@ -14,21 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import DataError
-from .text_tables import (
-    LONGEST_LINE,
-    DataTable,
-    NumberedRow,
-    TextFile,
-    Undecoded,
-    distinct_names,
-    open_csv,
-    open_json,
-    open_lines,
-    refuse_pipe,
-    too_large,
-    translated_errors,
-    unpacked_limit,
-)
+from . import text_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +48,7 @@ class DataFiles:
     def is_folder(self) -> bool:
         return self.root != self.paths[0]
 
-    def tables(self, encoding: str, wanted: Collection[str]) -> list[DataTable]:
+    def tables(self, encoding: str, wanted: Collection[str]) -> list[text_tables.DataTable]:
         """An open table for each file; text is taken to be of this encoding if it has no mark."""
         return [_open(path, encoding, wanted) for path in self.paths]
 
@@ -70,7 +56,7 @@ class DataFiles:
         """Of the file's bytes; of a folder, of each file's path in it, size and bytes."""
         digest = hashlib.sha256()
         for path in sorted(self.paths) if self.is_folder else self.paths:
-            with translated_errors(path), path.open("rb") as file:
+            with text_tables.translated_errors(path), path.open("rb") as file:
                 if self.is_folder:
                     name = path.relative_to(self.root).as_posix()
                     digest.update(f"{name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
@@ -84,7 +70,7 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
     DataError."""
     if path.is_dir():
         return _in_folder(path, split)
-    refuse_pipe(path)
+    text_tables.refuse_pipe(path)
     if split is not None:
         raise DataError(f"{path}: one file has no splits; leave out --split")
     return DataFiles(root=path, paths=(path,))
@@ -139,14 +125,14 @@ def _saved(folder: Path) -> list[Path]:
     for path in paths:
         if path.resolve().parent != folder.resolve():
             raise DataError(f"{folder / 'state.json'}: names a file outside its folder")
-        refuse_pipe(path)
+        text_tables.refuse_pipe(path)
     if not paths:
         raise DataError(f"{folder}: its state.json names no data files")
     return paths
 
 
 def _below(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
-    with translated_errors(folder):
+    with text_tables.translated_errors(folder):
         entries = sorted(folder.iterdir())
     for path in entries:
         if path.name.startswith((".", "_")):
@@ -200,26 +186,26 @@ def _refuse_several_sets(folder: Path, paths: Sequence[Path]) -> None:
         )
 
 
-def _open(path: Path, encoding: str, wanted: Collection[str]) -> DataTable:
+def _open(path: Path, encoding: str, wanted: Collection[str]) -> text_tables.DataTable:
     format = _format(path)
     if format in (".csv", ".tsv"):
-        return open_csv(TextFile(path, encoding), wanted)
+        return text_tables.open_csv(text_tables.TextFile(path, encoding), wanted)
     if format in (".json", ".jsonl", ".ndjson"):
-        return open_json(TextFile(path, encoding))
+        return text_tables.open_json(text_tables.TextFile(path, encoding))
     if format in (".parquet", ".arrow", ".feather"):
         if path.suffix.lower() == ".gz":
             raise DataError(f"{path}: {format[1:]} is compressed inside; unpack the file first")
         return open_arrow(path)
     if path.suffix.lower() in PICKLES:
         raise DataError(f"{path}: may be a pickle, which is never opened; save it as parquet")
-    return open_lines(TextFile(path, encoding))
+    return text_tables.open_lines(text_tables.TextFile(path, encoding))
 
 
 def _document(path: Path) -> Mapping[str, object]:
-    refuse_pipe(path)
+    text_tables.refuse_pipe(path)
     try:
-        with translated_errors(path), path.open("rb") as file:
-            document = json.loads(file.read(LONGEST_LINE))
+        with text_tables.translated_errors(path), path.open("rb") as file:
+            document = json.loads(file.read(text_tables.LONGEST_LINE))
     except (ValueError, RecursionError) as err:
         raise DataError(f"{path}: not JSON of a data set; save the data set again") from err
     if not isinstance(document, dict):
@@ -238,7 +224,7 @@ ARROW_FILE_MAGIC = b"ARROW1"
 METADATA_KEY = b"huggingface"
 
 
-def open_arrow(path: Path) -> DataTable:
+def open_arrow(path: Path) -> text_tables.DataTable:
     """The table in a `.parquet` or `.arrow` file, with the class names in its metadata; a value of
     a type that holds no text or label is `Undecoded`. DataError for a damaged file.
 
@@ -249,13 +235,15 @@ def open_arrow(path: Path) -> DataTable:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: the file is empty")
         schema = _schema(path)
-    names, notes = distinct_names(path, schema.names)
+    names, notes = text_tables.distinct_names(path, schema.names)
     types = ["" if is_read(type) else str(type) for type in schema.types]
 
-    def rows(columns: Collection[str]) -> Iterator[NumberedRow]:
+    def rows(columns: Collection[str]) -> Iterator[text_tables.NumberedRow]:
         chosen = {name: place for place, name in enumerate(names) if name in columns}
         undecoded: dict[str, object] = {
-            name: Undecoded(types[place]) for name, place in chosen.items() if types[place]
+            name: text_tables.Undecoded(types[place])
+            for name, place in chosen.items()
+            if types[place]
         }
         places = {name: place for name, place in chosen.items() if not types[place]}
         if not places:
@@ -266,7 +254,7 @@ def open_arrow(path: Path) -> DataTable:
             for number, row in enumerate(decoded, start=1):
                 yield number, undecoded | dict(zip(places, row, strict=True))
 
-    return DataTable(
+    return text_tables.DataTable(
         path=path,
         columns=names,
         rows=rows,
@@ -282,7 +270,7 @@ def _is_parquet(path: Path) -> bool:
 
 def _decoded(path: Path, places: Mapping[str, int]) -> Iterator[list[list[object]]]:
     """The values of the columns at these places, some rows at a time."""
-    limit, decoded = unpacked_limit(path), 0
+    limit, decoded = text_tables.unpacked_limit(path), 0
     batches = _parquet_batches if _is_parquet(path) else _arrow_batches
     for batch in batches(path, list(places.values())):
         for name, column in zip(places, batch.columns, strict=True):
@@ -293,7 +281,7 @@ def _decoded(path: Path, places: Mapping[str, int]) -> Iterator[list[list[object
             columns = [column.cast(plain_type(column.type)) for column in block.columns]
             decoded += sum(column.nbytes for column in columns)
             if decoded > limit:
-                raise too_large(path)
+                raise text_tables.too_large(path)
             yield [column.to_pylist() for column in columns]
 
 
@@ -335,11 +323,11 @@ def names_of_features(info: object) -> dict[str, tuple[str, ...]]:
 def _pyarrow_errors(path: Path) -> Iterator[None]:
     import pyarrow as pa
 
-    with translated_errors(path):
+    with text_tables.translated_errors(path):
         try:
             yield
         except MemoryError as err:
-            raise too_large(path) from err
+            raise text_tables.too_large(path) from err
         except (pa.ArrowException, ValueError) as err:
             raise _damaged(path, err) from err
         except OSError as err:
@@ -392,8 +380,8 @@ def _dictionary_bytes(
 
     chunks = [metadata.row_group(group).column(place) for place in range(metadata.num_columns)]
     chunks = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
-    if sum(chunk.total_uncompressed_size for chunk in chunks) > unpacked_limit(path):
-        raise too_large(path)
+    if sum(chunk.total_uncompressed_size for chunk in chunks) > text_tables.unpacked_limit(path):
+        raise text_tables.too_large(path)
     leaves = [
         chunk.path_in_schema
         for chunk in chunks

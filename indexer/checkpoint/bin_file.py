@@ -30,16 +30,7 @@ import torch
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
-from .files import (
-    DTYPES,
-    LFS_POINTER,
-    Buffer,
-    ByteSource,
-    RowBlock,
-    TensorFile,
-    TensorRef,
-    read_together,
-)
+from . import files
 
 MAX_DIRECTORY = 32 << 20
 """Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
@@ -79,7 +70,7 @@ class Entry:
         """Where the content begins if nothing but its descriptor follows it."""
         return self.end - self.descriptor - self.size
 
-    def start_by_header(self, head: Buffer | bytes, file: str) -> int:
+    def start_by_header(self, head: files.Buffer | bytes, file: str) -> int:
         if len(head) < LOCAL_HEADER or bytes(head[:4]) != b"PK\x03\x04":
             line = "an archive entry does not begin where it should"
             raise ModelError("bad-header", f"{file}: {line}")
@@ -89,7 +80,7 @@ class Entry:
             raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
         return start
 
-    def is_described_by(self, tail: Buffer | bytes) -> bool:
+    def is_described_by(self, tail: files.Buffer | bytes) -> bool:
         """Whether these bytes, the last before `end`, are the content's descriptor.
 
         APPNOTE 6.3.10, 4.3.9: a signature, the CRC, the size twice.
@@ -104,7 +95,7 @@ class Entry:
 class _SeekableSource(io.RawIOBase):
     """A source as a file to seek in; its end is read once, the rest on demand."""
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: files.ByteSource) -> None:
         self._source = source
         self._at = 0
         self._read_end(max(source.plan.first, SHORTEST_END))
@@ -144,7 +135,7 @@ class _SeekableSource(io.RawIOBase):
         return int(listed)
 
 
-def read_directory(source: ByteSource) -> dict[str, Entry]:
+def read_directory(source: files.ByteSource) -> dict[str, Entry]:
     """The archive's entries by name, from its directory alone; not compressed, or refused."""
     name, file = source.name, _SeekableSource(source)
     try:
@@ -186,7 +177,7 @@ def _descriptor_bytes(info: zipfile.ZipInfo) -> int:
 def _not_an_archive(start: bytes, name: str) -> ModelError:
     if not start or start.startswith(b"PK"):
         return ModelError("truncated", f"{name}: the archive ends early; fetch it again")
-    if start == LFS_POINTER:
+    if start == files.LFS_POINTER:
         line = "a Git LFS pointer, not the weights; run `git lfs pull`"
         return ModelError("bad-header", f"{name}: {line}")
     if name.endswith(".npz"):
@@ -195,7 +186,7 @@ def _not_an_archive(start: bytes, name: str) -> ModelError:
     return ModelError("legacy-pickle", f"{name}: {line}")
 
 
-def small_entry(source: ByteSource, entry: Entry, limit: int) -> bytes:
+def small_entry(source: files.ByteSource, entry: Entry, limit: int) -> bytes:
     if max(entry.size, entry.end - entry.begin) > limit:
         line = f"an entry beside the tensors is longer than {limit} bytes"
         raise ModelError("bad-header", f"{source.name}: {line}")
@@ -204,7 +195,7 @@ def small_entry(source: ByteSource, entry: Entry, limit: int) -> bytes:
     return content
 
 
-def content_of(buffer: Buffer, entry: Entry, file: str) -> memoryview:
+def content_of(buffer: files.Buffer, entry: Entry, file: str) -> memoryview:
     """An entry's content in the bytes of the whole entry, its local header included."""
     begin = entry.start_by_header(buffer[:LOCAL_HEADER], file) - entry.begin
     return memoryview(buffer)[begin : begin + entry.size]
@@ -221,7 +212,7 @@ class StoredRows:
     """Some rows of one tensor, in one entry: their first byte within its content, one past the
     last, and the elements from a row to the next and from a column to the next."""
 
-    block: RowBlock
+    block: files.RowBlock
     entry: Entry
     start: int
     stop: int
@@ -233,7 +224,7 @@ class StoredRows:
     def order(self) -> tuple[int, int, int, str, int]:
         return self.entry.begin, self.start, self.stop, self.block.tensor, self.block.start
 
-    def decode(self, stored: Buffer, *, swapped: bool) -> torch.Tensor:
+    def decode(self, stored: files.Buffer, *, swapped: bool) -> torch.Tensor:
         """The rows, contiguous and in memory of their own, from the bytes `start` to `stop`."""
         if not len(stored):
             return torch.empty(self.shape, dtype=self.dtype)
@@ -243,7 +234,7 @@ class StoredRows:
         return content.view(self.dtype).as_strided(self.shape, self.steps).contiguous()
 
 
-def stored_rows(block: RowBlock, tensor: torch.Tensor, entry: Entry) -> StoredRows | None:
+def stored_rows(block: files.RowBlock, tensor: torch.Tensor, entry: Entry) -> StoredRows | None:
     """Where a block's rows are; None where they are all over the storage, as in transposed and
     repeated tensors."""
     shape, steps = tuple(tensor.shape), tensor.stride()
@@ -264,11 +255,11 @@ def stored_rows(block: RowBlock, tensor: torch.Tensor, entry: Entry) -> StoredRo
 
 
 def read_rows(
-    source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
+    source: files.ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
 ) -> Iterator[tuple[StoredRows, torch.Tensor]]:
     reads = _reads(wanted, source.plan.row_gap)
     starts: dict[Entry, int] = {}
-    for first, last, run in read_together(reads, source.plan.run, source.plan.row_gap):
+    for first, last, run in files.read_together(reads, source.plan.run, source.plan.row_gap):
         buffer = memoryview(source.read(first, last))
         for start, stop, (entry, rows) in run:
             part = buffer[start - first : stop - first]
@@ -279,7 +270,7 @@ def read_rows(
                 starts[entry] = _start_by_tail(source, entry, part)
             begin, end = starts[entry] + rows.start, starts[entry] + rows.stop
             if start <= begin and end <= stop:
-                stored: Buffer = part[begin - start : end - start]
+                stored: files.Buffer = part[begin - start : end - start]
             else:
                 stored = source.read(begin, end)
             yield rows, rows.decode(stored, swapped=swapped)
@@ -304,7 +295,7 @@ def _reads(
             yield start + rows.start, stop, (entry, rows)
 
 
-def _start_by_tail(source: ByteSource, entry: Entry, part: memoryview) -> int:
+def _start_by_tail(source: files.ByteSource, entry: Entry, part: memoryview) -> int:
     """Where the content begins: counted from the descriptor, if that is what the part ends in."""
     if entry.is_described_by(part[len(part) - entry.descriptor :]):
         return entry.likely_start
@@ -312,7 +303,7 @@ def _start_by_tail(source: ByteSource, entry: Entry, part: memoryview) -> int:
     return entry.start_by_header(head, source.name)
 
 
-_SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
+_SPELLING = {dtype: name for name, dtype in files.DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
 }
@@ -339,11 +330,11 @@ _ALLOCATES = b"\nbytearray\n"
 """The one name that torch's weights-only reader allows and that fills memory by a number."""
 
 
-class BinFile(TensorFile):
+class BinFile(files.TensorFile):
     """One `.bin` in torch's zip form; a TensorRef here has no place in the file, only a size. Peak:
     two tensors where one lies unaligned in the file and is read into memory of its own."""
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: files.ByteSource) -> None:
         entries = read_directory(source)
         prefixes = (n.removesuffix("data.pkl") for n in entries if n.endswith("/data.pkl"))
         if (prefix := next(prefixes, None)) is None:
@@ -377,14 +368,16 @@ class BinFile(TensorFile):
         with self.view(name) as tensor:
             return tensor.clone()
 
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+    def stream_rows(
+        self, blocks: Iterable[files.RowBlock]
+    ) -> Iterator[tuple[files.RowBlock, torch.Tensor]]:
         """The rows by offset; of a file that is read whole, and of tensors whose rows are not one
         after the other, cut from whole tensors, in the same order."""
         blocks = list(dict.fromkeys(blocks))
-        places: dict[RowBlock, StoredRows | None] = dict.fromkeys(blocks)
+        places: dict[files.RowBlock, StoredRows | None] = dict.fromkeys(blocks)
         for block in blocks:
             ref, entry = self._ref(block.tensor), self._entries[block.tensor]
-            if ref.dtype in DTYPES and entry is not None:
+            if ref.dtype in files.DTYPES and entry is not None:
                 places[block] = stored_rows(block, self._listed[ref.name], entry)
         in_place: list[StoredRows] = []
         if not self._source.plan.whole:
@@ -410,18 +403,18 @@ class BinFile(TensorFile):
             return "unverified"
         return "crc" if way != "sha256" and self._has_checksums else way
 
-    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+    def _extent(self, ref: files.TensorRef) -> tuple[int, int]:
         entry = self._entries[ref.name]
         return (entry.begin, entry.end) if entry is not None else (0, 0)
 
-    def _row_order(self, block: RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
+    def _row_order(self, block: files.RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
         if rows is not None:
             return rows.order
         return self._extent(self._ref(block.tensor))[0], 0, 0, block.tensor, block.start
 
-    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+    def _decode(self, buffer: files.Buffer, ref: files.TensorRef) -> torch.Tensor:
         tensor, entry = self._listed[ref.name], self._entries[ref.name]
-        if ref.dtype not in DTYPES or entry is None:
+        if ref.dtype not in files.DTYPES or entry is None:
             line = f"tensor {shown(ref.name)} is {ref.dtype}, which is not read"
             raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
         if ref.stop > entry.size:
@@ -447,7 +440,7 @@ class BinFile(TensorFile):
 
 
 def _list_tensors(
-    source: ByteSource, entries: Mapping[str, Entry], prefix: str
+    source: files.ByteSource, entries: Mapping[str, Entry], prefix: str
 ) -> tuple[dict[str, torch.Tensor], dict[int, Entry]]:
     name, entry = source.name, entries[f"{prefix}data.pkl"]
     pickled = small_entry(source, entry, MAX_LIST)
@@ -543,7 +536,7 @@ def _entry_of(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> Entry | No
     return entry_at.get(place) if place is not None else None
 
 
-def _tensor_ref(name: str, tensor: torch.Tensor, entry: Entry | None, file: str) -> TensorRef:
+def _tensor_ref(name: str, tensor: torch.Tensor, entry: Entry | None, file: str) -> files.TensorRef:
     if tensor.layout is not torch.strided:
         dtype = str(tensor.layout)
     elif entry is None:
@@ -559,4 +552,4 @@ def _tensor_ref(name: str, tensor: torch.Tensor, entry: Entry | None, file: str)
             line = "the archive is damaged: a tensor lies outside its storage"
             raise ModelError("truncated", f"{file}: {line}")
     n_bytes, shape = tensor.numel() * tensor.itemsize, tuple(tensor.shape)
-    return TensorRef(name=name, dtype=dtype, shape=shape, file=file, start=0, stop=n_bytes)
+    return files.TensorRef(name=name, dtype=dtype, shape=shape, file=file, start=0, stop=n_bytes)

@@ -12,17 +12,8 @@ import torch
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
+from . import files
 from .bin_file import Entry, content_of, read_directory, require_checksum
-from .files import (
-    Buffer,
-    ByteSource,
-    RowBlock,
-    TensorFile,
-    TensorRef,
-    count_elements,
-    decode,
-    read_together,
-)
 
 LONGEST_HEAD = 16 << 10
 """Bytes of an entry that hold its local header and the array's; MLX's are some 200."""
@@ -39,21 +30,21 @@ _TYPES = {
 class _Array:
     """`offset`: of the values in the entry; `turned`: the first dimension runs fastest."""
 
-    ref: TensorRef
+    ref: files.TensorRef
     entry: Entry
     offset: int
     turned: bool
 
 
-class NpzFile(TensorFile):
+class NpzFile(files.TensorFile):
     """One `.npz`; a TensorRef here has no place in the file, only a size."""
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: files.ByteSource) -> None:
         entries, plan = read_directory(source), source.plan
         spans = ((entry.begin, entry.end, (name, entry)) for name, entry in entries.items())
         self._arrays: dict[str, _Array] = {}
-        ahead: dict[int, Buffer] = {}
-        for first, last, run in read_together(spans, plan.ahead, plan.gap):
+        ahead: dict[int, files.Buffer] = {}
+        for first, last, run in files.read_together(spans, plan.ahead, plan.gap):
             is_ahead = last - first <= plan.ahead
             buffer = source.read(first, last if is_ahead else min(last, first + LONGEST_HEAD))
             for start, _, (name, entry) in run:
@@ -65,7 +56,9 @@ class NpzFile(TensorFile):
         super().__init__(source, refs, source.size - sum(ref.stop - ref.start for ref in refs))
         self._ahead = ahead
 
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+    def stream_rows(
+        self, blocks: Iterable[files.RowBlock]
+    ) -> Iterator[tuple[files.RowBlock, torch.Tensor]]:
         for block in sorted(blocks, key=lambda b: (self._extent(self._ref(b.tensor)), b.start)):
             rows = self.read(block.tensor).flatten(0, -2)
             yield block, block.cut(rows[block.start : block.stop])
@@ -75,22 +68,22 @@ class NpzFile(TensorFile):
         has_checksums = all(array.entry.crc for array in self._arrays.values())
         return "crc" if way != "sha256" and has_checksums else way
 
-    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+    def _extent(self, ref: files.TensorRef) -> tuple[int, int]:
         entry = self._arrays[ref.name].entry
         return entry.begin, entry.end
 
-    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+    def _decode(self, buffer: files.Buffer, ref: files.TensorRef) -> torch.Tensor:
         array = self._arrays[ref.name]
         content = content_of(buffer, array.entry, ref.file)
         require_checksum(content, array.entry, ref.file, f"tensor {shown(ref.name)}")
         values = content[array.offset :]
         if array.turned:
             return (
-                decode(values, replace(ref, shape=ref.shape[::-1]))
+                files.decode(values, replace(ref, shape=ref.shape[::-1]))
                 .permute(*reversed(range(len(ref.shape))))
                 .contiguous()
             )
-        return decode(values, ref)
+        return files.decode(values, ref)
 
 
 def _array(name: str, entry: Entry, head: memoryview, file: str) -> _Array:
@@ -107,11 +100,11 @@ def _array(name: str, entry: Entry, head: memoryview, file: str) -> _Array:
         raise ModelError("bad-header", f"{what} is no array of NumPy") from err
     if dtype.hasobject:
         raise ModelError("unsafe-pickle", f"{what} holds Python objects")
-    n_elements = count_elements(shape) if min(shape, default=0) >= 0 else None
+    n_elements = files.count_elements(shape) if min(shape, default=0) >= 0 else None
     n_bytes = (n_elements or 0) * dtype.itemsize
     if n_elements is None or stream.tell() + n_bytes != entry.size:
         raise ModelError("bad-offsets", f"{what} has a shape that does not fit its size")
-    ref = TensorRef(
+    ref = files.TensorRef(
         name=name.removesuffix(".npy"),
         dtype=_TYPES.get(dtype.str, dtype.str),
         shape=shape,

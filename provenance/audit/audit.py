@@ -18,17 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import indexer
 from ...arrays import Bool, Float64
 from ...errors import DeltadexError
-from ...indexer import (
-    EQUAL_MATRICES,
-    BaseName,
-    base_key,
-    name_layers,
-    name_some,
-    names_of_base,
-    resolve_base,
-)
 from ...records import FindingKind, Slot
 from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
@@ -170,12 +162,12 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
             detail = f"its weight files are those of {twin}, byte for byte"
         elif row.code != "no-update":
             continue
-        elif row.reason != EQUAL_MATRICES:
+        elif row.reason != indexer.EQUAL_MATRICES:
             kind, detail = "rounding", str(row.reason)
         else:
-            kind, detail = "duplicate", f"{EQUAL_MATRICES}, and so does every other tensor"
+            kind, detail = "duplicate", f"{indexer.EQUAL_MATRICES}, and so does every other tensor"
             if differences := files.differences(row.id):
-                kind, detail = "frozen", f"{EQUAL_MATRICES}; {_said(differences)}"
+                kind, detail = "frozen", f"{indexer.EQUAL_MATRICES}; {_said(differences)}"
         yield Finding(model=row.id, base=family.base, kind=kind, detail=detail)
 
 
@@ -273,7 +265,8 @@ def _frozen_parts(name: str, slots: Sequence[Slot], still: set[Slot]) -> Iterato
     moving = set(slots) - still
     layers = sorted({slot.layer for slot in slots} - {slot.layer for slot in moving})
     if layers:
-        yield f"{name}{name_layers(layers)} {agree(len(layers), 'equals', 'equal')} the base's"
+        equal = agree(len(layers), "equals", "equal")
+        yield f"{name}{indexer.name_layers(layers)} {equal} the base's"
     rest = {slot for slot in still.intersection(slots) if slot.layer not in layers}
     roles = sorted({slot.role for slot in rest} - {slot.role for slot in moving})
     if roles:
@@ -358,7 +351,7 @@ def find_concentrated(family: AuditedFamily) -> Iterator[Finding]:
         if counts[columns] >= max(3, USUAL_SHARE * len(family.ids)):
             continue
         share = energy[row, list(columns)].sum() / energy[row].sum()
-        names = name_some([str(family.updates.slots[column]) for column in columns])
+        names = indexer.name_some([str(family.updates.slots[column]) for column in columns])
         detail = f"{share:.0%} of its update is in {len(columns)} of {n_matrices[row]} matrices"
         yield family.finding(row, "edit", f"{detail}: {names}")
 
@@ -401,7 +394,7 @@ def find_edits(
     readable = [row for row in rows if reasons[row] is None]
     for row in readable[options.read :]:
         reasons[row] = f"--read is {options.read}"
-    base = resolve_base(catalog, family.base)
+    base = indexer.resolve_base(catalog, family.base)
     for row in track(readable[: options.read], "reading models"):
         source = rows[row].record.place
         source = rows[row].id if source in ("", "hub") else source
@@ -447,20 +440,20 @@ def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Findin
     Not of an adapter, whose weights show no base; nor where a folder is named, or a model of the
     family, or what so many models name that it must be a name of this base.
     """
-    wanted = names_of_base(catalog, family.base)
-    ids = {BaseName.of(id).last for id in family.rows}
+    wanted = indexer.names_of_base(catalog, family.base)
+    ids = {indexer.BaseName.of(id).last for id in family.rows}
     named = [row for row in family.rows.values() if row.record.base_raw]
-    keys = {row.id: base_key(row.record.base_raw or "") for row in named}
+    keys = {row.id: indexer.base_key(row.record.base_raw or "") for row in named}
     counts = Counter(keys[row.id] for row in named if row.status == "indexed")
     usual = max(3, math.ceil(USUAL_SHARE * len(family.ids)))
-    others = {base_key(base): base for base in catalog.bases() if base != family.base}
+    others = {indexer.base_key(base): base for base in catalog.bases() if base != family.base}
     for row in named:
         claim, key = row.record.base_raw or "", keys[row.id]
         is_ours = wanted.named_in([claim])
         if row.code == "wrong-base" and is_ours:
             detail = f"its card names {claim} as its base, but its weights are {row.reason}"
         elif row.status == "indexed" and row.record.kind == "full" and not is_ours:
-            is_usual = BaseName.of(claim).last in ids or counts[key] >= usual
+            is_usual = indexer.BaseName.of(claim).last in ids or counts[key] >= usual
             is_usual |= not _HUB_ID.fullmatch(claim)
             if key not in others and is_usual:
                 continue

@@ -21,14 +21,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...indexer import (
-    Base,
-    DenseDelta,
-    MatrixUpdate,
-    collect_updates,
-    factorise,
-    gaussian_directions,
-)
+from ... import indexer
 from ...records import ROLES
 
 WRITERS = ("o", "cross_o", "down")
@@ -111,10 +104,10 @@ class DirectionSearch:
     """Takes a model's updates, matrix by matrix, and keeps their projections: 1 KiB a row of each
     matrix that writes to the residual stream."""
 
-    base: Base
+    base: indexer.Base
     _seen: list[_Projected] = field(default_factory=list)
 
-    def measure(self, update: MatrixUpdate) -> _Projected | None:
+    def measure(self, update: indexer.MatrixUpdate) -> _Projected | None:
         """One matrix through random columns; None where it is not changed."""
         delta, slot = update.delta, update.slot
         if delta is None or slot.role not in WRITERS:
@@ -122,12 +115,12 @@ class DirectionSearch:
         seed = slot.layer * len(ROLES) + ROLES.index(slot.role)
         with self.base.weights().matrix((slot, update.part)) as stored:
             weight = stored.float()
-            omega = gaussian_directions(seed, 2 * COLUMNS, weight.shape[1]).T
+            omega = indexer.gaussian_directions(seed, 2 * COLUMNS, weight.shape[1]).T
             square = float(torch.linalg.vector_norm(weight)) ** 2
             if square == 0.0:
                 return None
             seen = weight @ omega
-            if isinstance(delta, DenseDelta):
+            if isinstance(delta, indexer.DenseDelta):
                 changed = delta.matrix @ omega
                 inner = float(torch.linalg.vecdot(delta.matrix, weight).double().sum())
             else:
@@ -164,7 +157,7 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
         return None
     spread = torch.cat([seen.update[:, :COLUMNS] / seen.length for seen in group], dim=1)
     wide = min(SUBSPACE, len(group) * COLUMNS // 4, len(spread) // 2)
-    basis = factorise(DenseDelta(spread), wide, seed=0, power_steps=2).u
+    basis = indexer.factorise(indexer.DenseDelta(spread), wide, seed=0, power_steps=2).u
     wide = basis.shape[1]
     pairs = [((basis.T @ seen.weight).double(), (basis.T @ seen.update).double()) for seen in group]
     left, directions = _weakened(pairs)
@@ -254,7 +247,7 @@ def _lost(directions: torch.Tensor, weight: torch.Tensor, update: torch.Tensor) 
     return _Loss(inner / norm if norm > 0.0 else 0.0, -inner / square if square > 0.0 else 0.0)
 
 
-def find_direction_edit(base: Base, model: str) -> DirectionEdit | None:
+def find_direction_edit(base: indexer.Base, model: str) -> DirectionEdit | None:
     """The edit along one direction in a model's files, a folder or Hub id, against its base's.
 
     Reads the matrices that write to the residual stream, about a third of the weights. Peak: a
@@ -265,5 +258,5 @@ def find_direction_edit(base: Base, model: str) -> DirectionEdit | None:
         RequestError: the model cannot be read.
     """
     search = DirectionSearch(base)
-    collect_updates(base, model, search, WRITERS)
+    indexer.collect_updates(base, model, search, WRITERS)
     return search.edit()

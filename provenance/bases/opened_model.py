@@ -7,23 +7,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
+from ... import indexer
 from ...errors import ModelError
-from ...indexer import (
-    FEW_BYTES,
-    Checkpoint,
-    Config,
-    LayerMatrix,
-    MatrixSample,
-    Member,
-    PlacedModel,
-    find_member,
-    find_unread,
-    form_of,
-    layer_matrices,
-    place,
-    quantization,
-    sample_matrices,
-)
 from .model_rows import ModelRows
 
 _FACTS = {
@@ -39,8 +24,8 @@ _FACTS = {
 class OpenedModel:
     """A full checkpoint, open; use as long as `open_model`'s block lasts."""
 
-    member: Member
-    checkpoint: Checkpoint
+    member: indexer.Member
+    checkpoint: indexer.Checkpoint
 
     @property
     def name(self) -> str:
@@ -52,13 +37,13 @@ class OpenedModel:
         return str(self.member.folder or self.member.record.id)
 
     @property
-    def config(self) -> Config | None:
+    def config(self) -> indexer.Config | None:
         return self.member.config
 
     @cached_property
-    def matrices(self) -> tuple[LayerMatrix, ...]:
+    def matrices(self) -> tuple[indexer.LayerMatrix, ...]:
         """The matrices of numbered layers, by the headers."""
-        return layer_matrices(self.checkpoint.tensors, self.config)
+        return indexer.layer_matrices(self.checkpoint.tensors, self.config)
 
     def unread_beside(self, compared: Collection[str]) -> list[str]:
         """The tensors of its layers that are not among those that were compared; of experts, which
@@ -67,12 +52,12 @@ class OpenedModel:
         placed = set(self._placed.by_tensor()) if self._placed else set()
         sampled = {matrix.tensor for matrix in self.matrices}
         rest = [name for name in shapes if name not in compared and name not in placed - sampled]
-        return sorted(find_unread(rest, shapes))
+        return sorted(indexer.find_unread(rest, shapes))
 
     @cached_property
-    def samples(self) -> tuple[MatrixSample, ...]:
+    def samples(self) -> tuple[indexer.MatrixSample, ...]:
         """A run of every layer matrix; read at the first use."""
-        return sample_matrices(self.checkpoint, self.matrices)
+        return indexer.sample_matrices(self.checkpoint, self.matrices)
 
     @cached_property
     def rows(self) -> ModelRows | None:
@@ -81,9 +66,9 @@ class OpenedModel:
         return None if placed is None else ModelRows(self.checkpoint, placed, self.config)
 
     @cached_property
-    def _placed(self) -> PlacedModel | None:
+    def _placed(self) -> indexer.PlacedModel | None:
         try:
-            return place(self._shapes, self.config)
+            return indexer.place(self._shapes, self.config)
         except ModelError:
             return None
 
@@ -103,24 +88,26 @@ class OpenedModel:
             value = next((v for v in values if isinstance(v, str | int)), None)
             if value is not None:
                 facts[fact] = value
-        if (tokens := form_of(self.checkpoint.tensors, self.matrices).vocabulary) is not None:
+        if (
+            tokens := indexer.form_of(self.checkpoint.tensors, self.matrices).vocabulary
+        ) is not None:
             facts["vocabulary"] = tokens
         return facts
 
 
 @contextmanager
-def open_model(model: str | Member) -> Iterator[OpenedModel]:
+def open_model(model: str | indexer.Member) -> Iterator[OpenedModel]:
     """The model in a folder or of a Hub id, as long as the block lasts; a `ModelError` where it is
     no full checkpoint that can be read."""
-    member = find_member(model, "") if isinstance(model, str) else model
+    member = indexer.find_member(model, "") if isinstance(model, str) else model
     if member.refusal is not None:
         raise member.refusal
     with ExitStack() as opened:
         member = member.with_config()
         if member.is_adapter:
             raise ModelError("no-weights", "an adapter, not a full checkpoint")
-        checkpoint = opened.enter_context(closing(member.checkpoint(FEW_BYTES)))
-        scheme = quantization(member.config, checkpoint.tensors.values(), ())
+        checkpoint = opened.enter_context(closing(member.checkpoint(indexer.FEW_BYTES)))
+        scheme = indexer.quantization(member.config, checkpoint.tensors.values(), ())
         if scheme:
             raise ModelError("quantized", f"weights are stored as {scheme}")
         yield OpenedModel(member, checkpoint)

@@ -12,26 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ... import indexer
 from ...errors import EmptyCatalog, ModelError, RequestError, UnknownModel
-from ...indexer import (
-    LEAST_P,
-    SIGNIFICANT,
-    BaseName,
-    LayerMap,
-    MatrixSample,
-    Member,
-    Placement,
-    adapter_placements,
-    describe_layers,
-    describe_stack,
-    find_layer_map,
-    find_member,
-    folder_at,
-    is_model_path,
-    is_wrapped,
-    name_some,
-    stack_of,
-)
 from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, Track, write_user_file
 from ..lineage.touched import Overlap
@@ -142,8 +124,9 @@ class TracedModel(JsonRecord):
         """The end of a sentence that rests on part of the layers."""
         if not self.unread:
             return ""
-        return f"; {count(len(self.unread), 'tensor')} of its layers not read: " + name_some(
-            self.unread
+        return (
+            f"; {count(len(self.unread), 'tensor')} of its layers not read: "
+            + indexer.name_some(self.unread)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -164,7 +147,7 @@ class TraceSubject:
     model: OpenedModel
     bases: Sequence[KnownBase]
     row: ModelRow | None = None
-    maps: dict[str, LayerMap] = field(default_factory=dict)
+    maps: dict[str, indexer.LayerMap] = field(default_factory=dict)
 
     def base(self, name: str) -> KnownBase:
         return next(base for base in self.bases if base.base == name)
@@ -179,7 +162,9 @@ def align(subject: TraceSubject, trace: TracedModel) -> None:
     if not any(matrix.shape in shapes for matrix in subject.model.matrices):
         return  # of other shapes than all bases: nothing of it need be read
     for base in subject.bases:
-        found = find_layer_map(subject.model.samples, base.samples, among=len(subject.bases))
+        found = indexer.find_layer_map(
+            subject.model.samples, base.samples, among=len(subject.bases)
+        )
         if found is not None:
             subject.maps[base.base] = found
     fitting = {base: m for base, m in subject.maps.items() if m.is_significant}
@@ -198,7 +183,7 @@ def align(subject: TraceSubject, trace: TracedModel) -> None:
 
 
 def explain_map(
-    subject: TraceSubject, trace: TracedModel, base: KnownBase, found: LayerMap
+    subject: TraceSubject, trace: TracedModel, base: KnownBase, found: indexer.LayerMap
 ) -> None:
     """Write what a map to a base shows into the trace."""
     trace.base, trace.p = base.base, found.p
@@ -207,7 +192,7 @@ def explain_map(
     stacks = [stack for stack, _, _ in found.layers]
     largest = max(sorted(set(stacks)), key=stacks.count, default="")
     trace.layers = [[child, own] for stack, child, own in found.layers if stack == largest]
-    structure = describe_layers(found)
+    structure = indexer.describe_layers(found)
     vocabulary = describe_vocabulary(subject.model, base.facts)
     values = describe_values(found.pairs)
     roles = describe_roles(found.correlations)
@@ -240,9 +225,9 @@ def recognise(subject: TraceSubject, trace: TracedModel) -> None:
         transformation = find_transformation(rows, base.invariants)
         if transformation is None:
             continue
-        p = min(1.0, max(LEAST_P, transformation.p * len(subject.bases)))
+        p = min(1.0, max(indexer.LEAST_P, transformation.p * len(subject.bases)))
         trace.p = p if trace.p is None else min(trace.p, p)
-        if transformation.layers and p <= SIGNIFICANT:
+        if transformation.layers and p <= indexer.SIGNIFICANT:
             recognised[base.base] = transformation
         elif trace.base is None:
             trace.notes.append(f"{base.base}: {'; '.join(transformation.changes)}")
@@ -253,7 +238,7 @@ def recognise(subject: TraceSubject, trace: TracedModel) -> None:
     chosen = closest([subject.base(base) for base in alike])[0]
     if trace.base is None:
         trace.alternatives = [
-            {"base": base, "p": LEAST_P, "distance": None, "as_close": base in alike}
+            {"base": base, "p": indexer.LEAST_P, "distance": None, "as_close": base in alike}
             for base in sorted(recognised)
             if base != chosen.base
         ]
@@ -273,7 +258,7 @@ def explain_transformation(
     trace.base, trace.verdict, trace.notes = base.base, "transformed", []
     trace.layers = [[child, own] for child, own in sorted(layers.items())]
     new = [layer for layer in rows.layers if layer not in layers]
-    structure = list(describe_stack(found.layers, new, base.invariants.layers))
+    structure = list(indexer.describe_stack(found.layers, new, base.invariants.layers))
     vocabulary = describe_vocabulary(subject.model, base.facts)
     own = {(s.group, s.layer): s for s in base.samples}
     pairs = [
@@ -310,9 +295,11 @@ def check_unread(subject: TraceSubject, trace: TracedModel) -> None:
         return
     compared = {child.tensor for child, _ in found.pairs}
     new = set(found.unmatched)  # layers that are none of the base's have been said
-    compared |= {m.tensor for m in subject.model.matrices if (stack_of(m.group), m.layer) in new}
+    compared |= {
+        m.tensor for m in subject.model.matrices if (indexer.stack_of(m.group), m.layer) in new
+    }
     trace.unread = subject.model.unread_beside(compared)
-    has_factors = is_copy(found.pairs) and any(map(is_wrapped, trace.unread))
+    has_factors = is_copy(found.pairs) and any(map(indexer.is_wrapped, trace.unread))
     if trace.unread and (trace.verdict == "copy" or has_factors):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
@@ -337,13 +324,13 @@ def say_layers(subject: TraceSubject, trace: TracedModel) -> None:
     found = subject.maps.get(trace.base or "")
     if trace.verdict != "transformed" or found is None or is_copy(found.pairs):
         return
-    if describe_layers(found):
+    if indexer.describe_layers(found):
         trace.merge = "whether they are layers of several models was not looked for"
 
 
 def _named(bases: Sequence[str], claims: Sequence[str]) -> list[str]:
-    names = list(map(BaseName.of, claims))
-    return [base for base in bases if any(map(BaseName.of(base).fits, names))]
+    names = list(map(indexer.BaseName.of, claims))
+    return [base for base in bases if any(map(indexer.BaseName.of(base).fits, names))]
 
 
 def add_parents(subject: TraceSubject, trace: TracedModel) -> None:
@@ -453,7 +440,7 @@ def _by_weights(
     trace: TracedModel,
     catalog: Catalog,
     row: ModelRow | None,
-    member: Member,
+    member: indexer.Member,
     known: Sequence[KnownBase],
     track: Track,
 ) -> None:
@@ -475,23 +462,25 @@ def _by_weights(
         raise RequestError(f"{trace.model}: {err}") from err
 
 
-def _member_of(model: str, row: ModelRow | None, reason: str, *, offline: bool) -> Member | None:
+def _member_of(
+    model: str, row: ModelRow | None, reason: str, *, offline: bool
+) -> indexer.Member | None:
     """Where the files are; None for an indexed model whose files are not there any more.
 
     A model that is nowhere is told with the reason of the catalog, which names those like it.
     """
     if row is not None:
         source = row.record.place
-        folder = folder_at(source) if Path(source).is_absolute() else None
+        folder = indexer.folder_at(source) if Path(source).is_absolute() else None
         if folder is not None:
-            return find_member(str(folder), row.base, id=row.id)
+            return indexer.find_member(str(folder), row.base, id=row.id)
         if source != "hub" or offline:
             return None
-        member = find_member(row.id, row.base)
+        member = indexer.find_member(row.id, row.base)
         return None if member.refusal is not None else member
-    if folder_at(model) is None and (offline or not is_model_path(model)):
+    if indexer.folder_at(model) is None and (offline or not indexer.is_model_path(model)):
         raise UnknownModel(f"{model}: no model of the catalog and no folder ({reason})")
-    return find_member(model, "")
+    return indexer.find_member(model, "")
 
 
 def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
@@ -516,12 +505,12 @@ NO_PROOF = "an adapter's weights do not show its base"
 
 
 def _by_shapes(
-    trace: TracedModel, row: ModelRow | None, member: Member, known: Sequence[KnownBase]
+    trace: TracedModel, row: ModelRow | None, member: indexer.Member, known: Sequence[KnownBase]
 ) -> None:
     """The base that an adapter names, where it is known and its shapes fit: no proof."""
     try:
         member = member.with_config()
-        changed = adapter_placements(member)
+        changed = indexer.adapter_placements(member)
     except ModelError as err:
         raise RequestError(f"{trace.model}: {err}") from err
     bases = [base for base in known if base.stored is not None]
@@ -542,7 +531,7 @@ def _by_shapes(
     trace.reason = f"{NO_PROOF}; {says}, {fits}"
 
 
-def _fits(changed: Sequence[Placement], base: Sequence[MatrixSample]) -> bool:
+def _fits(changed: Sequence[indexer.Placement], base: Sequence[indexer.MatrixSample]) -> bool:
     """Whether a base has every matrix that an adapter changes; of fused ones, their inputs."""
     stored = {
         (matrix.layer, role): matrix.shape

@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ... import indexer
 from ...errors import DeltadexError, ModelError, RequestError
-from ...indexer import (
-    LayerMap,
-    TensorRef,
-    are_equal,
-    describe_layers,
-    find_layer_map,
-    folder_at,
-    name_some,
-)
 from ..extraction.other_tensors import counterparts, parameters
 from .changes import describe_shapes, describe_vocabulary, unmapped_layers
 from .opened_model import OpenedModel, open_model
@@ -32,13 +24,15 @@ def _listed(names: Sequence[str]) -> str:
     """Names, those that differ in numbers alone once, with how many they are."""
     counts = Counter(_NUMBER.sub("*", name) for name in names)
     alone = {_NUMBER.sub("*", name): name for name in names}
-    return name_some([f"{n} × {like}" if n > 1 else alone[like] for like, n in counts.items()])
+    return indexer.name_some(
+        [f"{n} × {like}" if n > 1 else alone[like] for like, n in counts.items()]
+    )
 
 
 def compare_mapped(
     model: OpenedModel,
     other: OpenedModel,
-    found: LayerMap,
+    found: indexer.LayerMap,
     *,
     values: bool = True,
     either: bool = False,
@@ -86,12 +80,12 @@ def _difference(
     ref, base = model.checkpoint.tensors[tensor], other.checkpoint.tensors[own]
     if ref.shape != base.shape and not _are_rows_of_tokens(model, ref, other, base):
         return "of another shape"
-    is_equal = are_equal(model.checkpoint, tensor, other.checkpoint, own, either=either)
+    is_equal = indexer.are_equal(model.checkpoint, tensor, other.checkpoint, own, either=either)
     return "" if is_equal else "changed"
 
 
 def _are_rows_of_tokens(
-    model: OpenedModel, ref: TensorRef, other: OpenedModel, own: TensorRef
+    model: OpenedModel, ref: indexer.TensorRef, other: OpenedModel, own: indexer.TensorRef
 ) -> bool:
     rows = (ref.shape[:1], own.shape[:1])
     tokens = ((m.facts.get("vocabulary"),) for m in (model, other))
@@ -116,12 +110,12 @@ def why_not_read(err: DeltadexError) -> str:
 
 
 def compare_with_folder(
-    model: OpenedModel, source: str, found: LayerMap
+    model: OpenedModel, source: str, found: indexer.LayerMap
 ) -> list[str] | NotCompared:
     """The same beside the model in a folder, where both are on this machine."""
     if model.member.folder is None:
         return NotCompared("its files are not on this machine")
-    if (folder := folder_at(source)) is None:
+    if (folder := indexer.folder_at(source)) is None:
         return NotCompared(f"the files of {source} are not on this machine")
     try:
         with open_model(str(folder)) as other:
@@ -136,11 +130,11 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
     Args:
         matrices: Whether layer matrices are compared too, beside their shapes.
     """
-    if not all(Path(name).is_absolute() and folder_at(name) for name in (source, other)):
+    if not all(Path(name).is_absolute() and indexer.folder_at(name) for name in (source, other)):
         return NotCompared("their files are not all on this machine")
     try:
         with open_model(source) as ours, open_model(other) as theirs:
-            found = find_layer_map(ours.samples, theirs.samples)
+            found = indexer.find_layer_map(ours.samples, theirs.samples)
             if found is None or not found.is_significant:
                 return NotCompared("their layers do not correspond")
             differences = compare_mapped(ours, theirs, found, values=matrices, either=True)
@@ -148,6 +142,6 @@ def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[s
                 return differences
             shapes = describe_shapes(found, ours.matrices, theirs.matrices)
             shapes += describe_vocabulary(ours, theirs.facts)
-            return [*describe_layers(found), *shapes, *differences]
+            return [*indexer.describe_layers(found), *shapes, *differences]
     except ModelError as err:
         return NotCompared(f"not both can be opened: {why_not_read(err)}")

@@ -16,20 +16,7 @@ import torch
 
 from ...arrays import Float64
 from ...indexer import Key
-from .file_on_rows import (
-    LEAST_ERROR,
-    MOST_SEARCHED,
-    Entries,
-    Make,
-    Matrices,
-    MergeRows,
-    PerParent,
-    PerPiece,
-    Place,
-    Reconstruction,
-    combined,
-    evaluated,
-)
+from . import file_on_rows
 from .merge_formulas import TASK_ARITHMETIC, Method, slerp_weights
 from .sparse_rows import sparse
 
@@ -43,13 +30,13 @@ MOST_DECODED = 5
 
 
 def reconstruct(
-    base: Matrices,
-    merged: Matrices,
-    parents: Sequence[Matrices],
+    base: file_on_rows.Matrices,
+    merged: file_on_rows.Matrices,
+    parents: Sequence[file_on_rows.Matrices],
     guess: Sequence[float],
     *,
-    places: Mapping[Key, Place] | None = None,
-) -> Reconstruction | None:
+    places: Mapping[Key, file_on_rows.Place] | None = None,
+) -> file_on_rows.Reconstruction | None:
     """The recipe that explains most of the rows; None where nothing can be decided by them.
 
     Args:
@@ -58,43 +45,47 @@ def reconstruct(
         places: Where a config file may give weights of their own.
     """
     stored = next(iter(merged.values())).dtype
-    best: Reconstruction | None = None
+    best: file_on_rows.Reconstruction | None = None
     for arithmetic in dict.fromkeys((stored, torch.float32)):
         if torch.finfo(arithmetic).eps < torch.finfo(stored).eps < 1e-6:
             continue
-        rows = MergeRows.of(base, merged, parents, arithmetic, places)
+        rows = file_on_rows.MergeRows.of(base, merged, parents, arithmetic, places)
         if rows is None:
             return None
         found = _best(rows, np.array(guess))
         if best is None or _order(found) < _order(best):
             best = found
-        if best.error > MOST_SEARCHED or (best.is_reproduced and 10 * best.error < best.rounding):
+        if best.error > file_on_rows.MOST_SEARCHED or (
+            best.is_reproduced and 10 * best.error < best.rounding
+        ):
             break
     return best
 
 
-def _order(found: Reconstruction) -> tuple[bool, bool, int, float]:
+def _order(found: file_on_rows.Reconstruction) -> tuple[bool, bool, int, float]:
     """What explains it comes first, of that what a file has; then what is nearest, up to a tenth of
     a rounding."""
     return (
         not found.explains,
         found.explains and found.method is None,
-        round(found.error / (0.1 * found.rounding + 0.1 * LEAST_ERROR)),
+        round(found.error / (0.1 * found.rounding + 0.1 * file_on_rows.LEAST_ERROR)),
         -round(found.share, 3),
     )
 
 
-def _best(rows: MergeRows, guess: PerParent) -> Reconstruction:
+def _best(
+    rows: file_on_rows.MergeRows, guess: file_on_rows.PerParent
+) -> file_on_rows.Reconstruction:
     """The first kind of recipe that explains the rows; else that which comes nearest."""
     names = sorted(set(rows.places))
     place_of = np.array([names.index(place) for place in rows.places])
-    kinds: list[Callable[[], list[Reconstruction]]] = [
+    kinds: list[Callable[[], list[file_on_rows.Reconstruction]]] = [
         lambda: list(_sums(rows, np.zeros(len(rows.pieces), dtype=np.int64))),
         lambda: list(_sums(rows, place_of)) if len(names) > 1 else [],
         lambda: list(sparse(rows, guess)) if 1 < len(rows.parts) <= MOST_DECODED else [],
         lambda: [_by_matrix(rows)],
     ]
-    found: list[Reconstruction] = []
+    found: list[file_on_rows.Reconstruction] = []
     for kind in kinds:
         found += kind()
         best = min(found, key=_order)
@@ -104,7 +95,9 @@ def _best(rows: MergeRows, guess: PerParent) -> Reconstruction:
     return min((f for f in found if f.method is not None), key=_order)
 
 
-def _sums(rows: MergeRows, place_of: np.ndarray) -> Iterator[Reconstruction]:
+def _sums(
+    rows: file_on_rows.MergeRows, place_of: np.ndarray
+) -> Iterator[file_on_rows.Reconstruction]:
     """Sums and SLERP with weights of their own in every place (`place_of`: of each matrix)."""
     free = _fitted(rows, place_of, is_mean=False)
     mean = _fitted(rows, place_of, is_mean=True)
@@ -116,7 +109,7 @@ def _sums(rows: MergeRows, place_of: np.ndarray) -> Iterator[Reconstruction]:
             yield _shortest(rows, between, place_of, "slerp")
 
 
-def _fitted(rows: MergeRows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
+def _fitted(rows: file_on_rows.MergeRows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace:
     """Least squares in every place; of a mean, with a sum of 1 where there is more than one."""
     weights = np.zeros((len(rows.parts), int(place_of.max()) + 1))
     for place in range(weights.shape[1]):
@@ -133,8 +126,8 @@ def _fitted(rows: MergeRows, place_of: np.ndarray, *, is_mean: bool) -> PerPlace
 
 
 def _shortest(
-    rows: MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
-) -> Reconstruction:
+    rows: file_on_rows.MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
+) -> file_on_rows.Reconstruction:
     """With the fewest digits that give the merge as well: as somebody would write them."""
     exact = _sum_of(rows, weights.round(7), place_of, method)
     for digits in (2, 3, 4):
@@ -163,23 +156,23 @@ def _rounded(weights: PerPlace, digits: int, method: Method) -> PerPlace:
 
 
 def _sum_of(
-    rows: MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
-) -> Reconstruction:
+    rows: file_on_rows.MergeRows, weights: PerPlace, place_of: np.ndarray, method: Method
+) -> file_on_rows.Reconstruction:
     own = weights[:, place_of]
     by_place = {}
     if weights.shape[1] > 1:
         names = sorted(set(rows.places))
         by_place = {name: tuple(weights[:, n].tolist()) for n, name in enumerate(names)}
-    make: Make = {
+    make: file_on_rows.Make = {
         "linear": partial(_mean, weights=own),
-        "task_arithmetic": partial(combined, weights=own, formula=TASK_ARITHMETIC),
+        "task_arithmetic": partial(file_on_rows.combined, weights=own, formula=TASK_ARITHMETIC),
         "slerp": partial(_on_circle, weights=own),
     }[method]
     used = own.mean(1).tolist()
-    return evaluated(rows, make, method, used, by_place=by_place)
+    return file_on_rows.evaluated(rows, make, method, used, by_place=by_place)
 
 
-def _mean(rows: MergeRows, weights: PerPiece) -> Entries:
+def _mean(rows: file_on_rows.MergeRows, weights: file_on_rows.PerPiece) -> file_on_rows.Entries:
     """As mergekit's `linear.py`: in single precision, whatever is stored; the base has the rest."""
     own = rows.spread(np.vstack([weights, 1 - weights.sum(0)]))
     models = np.vstack([rows.parts, np.zeros_like(rows.base)[None]]) + rows.base
@@ -190,7 +183,7 @@ def _mean(rows: MergeRows, weights: PerPiece) -> Entries:
     return rows.kept_as(result.to(rows.arithmetic))
 
 
-def _places_between(rows: MergeRows, place_of: np.ndarray) -> PerPlace:
+def _places_between(rows: file_on_rows.MergeRows, place_of: np.ndarray) -> PerPlace:
     """1 − t and t of SLERP in every place, from the weights of both models in each matrix."""
     sums, totals = np.zeros((2, int(place_of.max()) + 1))
     for piece, place in zip(rows.pieces, place_of, strict=True):
@@ -203,7 +196,7 @@ def _places_between(rows: MergeRows, place_of: np.ndarray) -> PerPlace:
     return np.stack([1 - t, t])
 
 
-def _arc(rows: MergeRows, piece: slice) -> tuple[float, float, float]:
+def _arc(rows: file_on_rows.MergeRows, piece: slice) -> tuple[float, float, float]:
     """Of one matrix: the weights of two models in the merge, and the angle between both that these
     show, which is that of the rows within their standard error."""
     models = rows.parts[:, piece] + rows.base[piece]
@@ -216,7 +209,9 @@ def _arc(rows: MergeRows, piece: slice) -> tuple[float, float, float]:
     return float(a), float(b), float(np.arccos(1 - shown))
 
 
-def _on_circle(rows: MergeRows, weights: PerPiece) -> Entries:
+def _on_circle(
+    rows: file_on_rows.MergeRows, weights: file_on_rows.PerPiece
+) -> file_on_rows.Entries:
     """As mergekit's `slerp.py`."""
     made = np.empty_like(rows.wanted)
     for number, piece in enumerate(rows.pieces):
@@ -226,12 +221,12 @@ def _on_circle(rows: MergeRows, weights: PerPiece) -> Entries:
     return rows.kept_as(torch.from_numpy(made).to(torch.float32).to(rows.arithmetic))
 
 
-def _by_matrix(rows: MergeRows) -> Reconstruction:
+def _by_matrix(rows: file_on_rows.MergeRows) -> file_on_rows.Reconstruction:
     """A sum with weights of their own in every matrix, which no file has."""
     pairs = [(rows.parts[:, piece].T, rows.wanted[piece]) for piece in rows.pieces]
     # 0 of a parent that left a matrix unchanged
     own = np.stack([np.linalg.lstsq(*pair, rcond=1e-9)[0] for pair in pairs], axis=1)
     used = np.stack([(rows.parts[:, piece] != 0).any(1) for piece in rows.pieces], axis=1)
     means = (own * used).sum(1) / np.maximum(used.sum(1), 1)
-    make = partial(combined, weights=own, formula=TASK_ARITHMETIC)
-    return evaluated(rows, make, None, means.tolist())
+    make = partial(file_on_rows.combined, weights=own, formula=TASK_ARITHMETIC)
+    return file_on_rows.evaluated(rows, make, None, means.tolist())

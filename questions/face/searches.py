@@ -11,15 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from ...errors import (
-    EmptyCatalog,
-    ModelError,
-    RequestError,
-    UnknownBase,
-    UnknownModel,
-    UnknownRecipe,
-    offered,
-)
+from ... import errors
 from ...records import Fingerprint, Indexed, Recipe
 from .opened import Kind, find_family
 
@@ -66,7 +58,7 @@ def find_base_with(
     for None."""
     try:
         return catalog.find_base(spelling)
-    except (EmptyCatalog, UnknownBase):
+    except (errors.EmptyCatalog, errors.UnknownBase):
         from ...indexer import BaseName, base_key, folder_at
 
         folder = folder_at(spelling) if spelling else None
@@ -76,7 +68,9 @@ def find_base_with(
         names = sorted(fitting, key=lambda name: ("/" in base_key(name), name))
         if not names and attached:
             known = (*catalog.bases(), *(index.base for index in attached))
-            raise UnknownBase(f"no base {spelling!r}{offered(spelling or '', known)}") from None
+            raise errors.UnknownBase(
+                f"no base {spelling!r}{errors.offered(spelling or '', known)}"
+            ) from None
         if not names:
             raise
         return spelling if spelling in names else names[0]
@@ -144,7 +138,7 @@ class Searches:
         from ...search import StoredQuery
 
         catalog, attached = self.catalog, self.attached
-        unknown: RequestError | None = None
+        unknown: errors.RequestError | None = None
         if self.base is None or self.base in catalog.bases():
             exact = catalog.stored_models(model, self.base)
             if len(exact) == 1:
@@ -155,22 +149,24 @@ class Searches:
                 if row.status == "indexed" or not (on_hub or Path(model).is_dir()):
                     stored = catalog.stored(row.id, row.base)
                     return StoredQuery(stored.id, stored.base)
-            except (UnknownModel, EmptyCatalog) as err:
+            except (errors.UnknownModel, errors.EmptyCatalog) as err:
                 unknown = err
         if not Path(model).is_dir() and (known := self._of_attached(model)) is not None:
             return known
         ids = chain(catalog.alike("id", model), *(index.ids for index in attached))
         if attached and not is_model_path(model):
             names = ", ".join(index.name for index in attached)
-            near = offered(model, ids, None)
-            raise UnknownModel(f"no model '{model}' in {catalog.path.name}, nor in {names}{near}")
-        is_empty = isinstance(unknown, EmptyCatalog)
+            near = errors.offered(model, ids, None)
+            raise errors.UnknownModel(
+                f"no model '{model}' in {catalog.path.name}, nor in {names}{near}"
+            )
+        is_empty = isinstance(unknown, errors.EmptyCatalog)
         if unknown is not None and not attached and (is_empty or not is_model_path(model)):
             raise unknown
         try:
             return _fresh(self._fingerprinted(model), model)
-        except UnknownModel as err:
-            raise UnknownModel(f"{err}{offered(model, ids, None)}") from None
+        except errors.UnknownModel as err:
+            raise errors.UnknownModel(f"{err}{errors.offered(model, ids, None)}") from None
 
     def _of_attached(self, model: str) -> FreshQuery | None:
         """A search from a model of an attached index; None where none has it."""
@@ -197,8 +193,8 @@ class Searches:
             model.save_pretrained(folder, **settings)
             try:
                 return _fresh(self._fingerprinted(folder), IN_MEMORY)
-            except RequestError as err:
-                raise RequestError(str(err).replace(folder, IN_MEMORY)) from None
+            except errors.RequestError as err:
+                raise errors.RequestError(str(err).replace(folder, IN_MEMORY)) from None
 
     def _fingerprinted(self, model: str) -> Indexed:
         """A folder or Hub id; the family is guessed where none is named."""
@@ -219,8 +215,8 @@ class Searches:
         place = self.place if self.place and folder_at(self.place) else base
         try:
             made = fingerprint_query(self.catalog, model, place, recipe, layout, shapes)
-        except RequestError as err:
-            if isinstance(err.__cause__, ModelError) and err.__cause__.code == "needs-base":
+        except errors.RequestError as err:
+            if isinstance(err.__cause__, errors.ModelError) and err.__cause__.code == "needs-base":
                 line = f"{err}; --base FOLDER reads it from a folder of that name"
                 raise type(err)(line) from err
             raise
@@ -236,12 +232,12 @@ class Searches:
         recipe, _ = self._recipe_of(base)
         numbers = np.asarray(vector, dtype=np.float64)
         if numbers.shape != (recipe.dim,):
-            raise RequestError(
+            raise errors.RequestError(
                 f"vector: {recipe.name} fingerprints have {recipe.dim} numbers, got {numbers.size}"
             )
         norm = float(np.linalg.norm(numbers))
         if not (np.isfinite(norm) and norm > np.finfo(np.float32).tiny):
-            raise RequestError("vector: its length is zero or out of range")
+            raise errors.RequestError("vector: its length is zero or out of range")
         unit = (numbers / norm).astype(np.float32)
         made = Fingerprint(recipe=recipe, vector=unit, norm=norm)
         return FreshQuery(model=VECTOR, base=base, fingerprint=made, kind=kind)
@@ -252,7 +248,7 @@ class Searches:
         try:
             if base in self.catalog.bases() or not self.attached:
                 return self.catalog.find_recipe(self.recipe, base), None
-        except (EmptyCatalog, UnknownRecipe):
+        except (errors.EmptyCatalog, errors.UnknownRecipe):
             if not self.attached:
                 raise
         wanted = self.recipe

@@ -9,18 +9,8 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
+from ... import figures
 from ...errors import RequestError
-from ...figures import (
-    ENDINGS,
-    PALETTE,
-    SMALL,
-    Picture,
-    Width,
-    add_legend,
-    middle_cut,
-    new_picture,
-    short,
-)
 from ...results import Descent, printable
 from ...store import check_folder
 
@@ -29,18 +19,18 @@ ROW_MM, HEAD_MM = 4.0, 16.0
 MOST_ROWS = 200
 """Rows of a picture; of a larger family, models with the most below them."""
 
-NAME: Mapping[Width, int] = {"full": 44, "column": 22}
+NAME: Mapping[figures.Width, int] = {"full": 44, "column": 22}
 """Characters of a name."""
 
-INDENTS: Mapping[Width, float] = {"full": 14.0, "column": 6.0}
+INDENTS: Mapping[figures.Width, float] = {"full": 14.0, "column": 6.0}
 """Levels that the indents take half of the width for, at least."""
 
 MARKS = {
     "base": ("s", "#7F7F7F", "base"),
-    "fine-tune": ("o", PALETTE[0], "fine-tune"),
-    "duplicate": ("o", PALETTE[5], "copy"),
-    "quantised": ("v", PALETTE[4], "rounded copy"),
-    "merge": ("D", PALETTE[2], "merge"),
+    "fine-tune": ("o", figures.PALETTE[0], "fine-tune"),
+    "duplicate": ("o", figures.PALETTE[5], "copy"),
+    "quantised": ("v", figures.PALETTE[4], "rounded copy"),
+    "merge": ("D", figures.PALETTE[2], "merge"),
 }
 
 SOLID_FROM = 0.8
@@ -71,16 +61,16 @@ def check_lineage_ending(target: Path) -> None:
     """Refuse, with a `RequestError`, a file name that is no picture's, nor one of Graphviz; and one
     in no folder."""
     check_folder(target)
-    if target.suffix.lower() not in (*ENDINGS, ".dot"):
-        endings = ", ".join((*ENDINGS, ".dot"))
+    if target.suffix.lower() not in (*figures.ENDINGS, ".dot"):
+        endings = ", ".join((*figures.ENDINGS, ".dot"))
         raise RequestError(f"{target}: a lineage's file name ends in one of {endings}")
 
 
-def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
+def draw_lineage(document: Mapping[str, Any], width: figures.Width = "full") -> figures.Picture:
     """Draw the document that `deltadex lineage --json` prints."""
     rows = _rows(document)
     caption = CAPTION.format(without=document["without_parent"], models=document["models"])
-    picture = new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
+    picture = figures.new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
     axes = picture.figure.subplots()
     axes.set_axis_off()
     deepest = max(row.level for row in rows)
@@ -110,8 +100,8 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
         kinds.add(kind)
         marker, colour, _ = MARKS[kind]
         axes.plot([row.level], [number], marker, color=colour, markersize=4, zorder=3)
-        shown = middle_cut(name, NAME[width])
-        label = axes.text(row.level + 0.16, number, shown, va="center", fontsize=SMALL)
+        shown = figures.middle_cut(name, NAME[width])
+        label = axes.text(row.level + 0.16, number, shown, va="center", fontsize=figures.SMALL)
         if words := _words(row, document["base"], width):
             axes.annotate(
                 words,
@@ -120,7 +110,7 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
                 xytext=(4, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=SMALL - 1,
+                fontsize=figures.SMALL - 1,
                 color=FAINT,
             )
         told = f"{name}\n{row.edge['kind']} of {row.edge['parent']}" if row.edge else name
@@ -130,12 +120,12 @@ def draw_lineage(document: Mapping[str, Any], width: Width = "full") -> Picture:
         for kind, (marker, colour, name) in MARKS.items()
         if kind in kinds
     }
-    add_legend(picture.figure, entries)
-    picture.figure.suptitle(f"Lineage of {short(document['base'])}")
+    figures.add_legend(picture.figure, entries)
+    picture.figure.suptitle(f"Lineage of {figures.short(document['base'])}")
     return picture
 
 
-def _words(row: _Row, base: str, width: Width) -> str:
+def _words(row: _Row, base: str, width: figures.Width) -> str:
     """What stands behind a name: the probability, the other parents of a merge, and words of its
     training data."""
     edge = row.edge
@@ -144,9 +134,9 @@ def _words(row: _Row, base: str, width: Width) -> str:
     words = [f"{edge['probability']:.2f}"] if edge["parent"] != base else []
     if words and edge["weight"] is not None and width == "full":
         words.append(f"weight {edge['weight']:.2f}")
-        words += [f"+ {middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
+        words += [f"+ {figures.middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
     elif edge["words"] and width == "full":
-        words.append(middle_cut(", ".join(edge["words"]), NAME[width]))
+        words.append(figures.middle_cut(", ".join(edge["words"]), NAME[width]))
     return "  ".join(words)
 
 

@@ -21,17 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from ...errors import (
-    DeltadexError,
-    EmptyCatalog,
-    EngineError,
-    ModelError,
-    StoreError,
-    StudyError,
-    UnknownBase,
-    UnknownModel,
-    code_of,
-)
+from ... import errors
 from ...questions.face.worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 from ...results import printable
 from .catalog import Names
@@ -118,7 +108,7 @@ PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
 NO_PATTERN = "no id or name with a control character is asked about here"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
-_NOT_THERE = (UnknownModel, UnknownBase, EmptyCatalog)
+_NOT_THERE = (errors.UnknownModel, errors.UnknownBase, errors.EmptyCatalog)
 _BUSY = (WorkerTooSlow, WorkerDied, WorkerOutOfMemory)
 
 
@@ -146,25 +136,25 @@ class Problem(Exception):
         return Response(document, self.status, media_type=PROBLEM, headers=self.headers)
 
 
-def as_problem(error: DeltadexError, names: Names) -> Problem:
+def as_problem(error: errors.DeltadexError, names: Names) -> Problem:
     """An error of ours as a client may read it."""
     text = names.problem_text(str(error))
     if isinstance(error, WorkerFailed):
         log.error("a defect in deltadex:\n%s", error)
         return Problem(500, "internal", DEFECT)
-    if isinstance(error, EngineError):
+    if isinstance(error, errors.EngineError):
         # its message has an address or a path
         log.error("%s", error)
         return busy(NO_ENGINE, code="engine")
-    if isinstance(error, ModelError):
+    if isinstance(error, errors.ModelError):
         return Problem(422, error.code, names.problem_text(error.reason))
-    if isinstance(error, StudyError):
+    if isinstance(error, errors.StudyError):
         return Problem(422, "needs-base", text)
     if isinstance(error, _BUSY):
         return busy(text)
-    if isinstance(error, StoreError):
-        return busy(text, code=code_of(error))
-    return Problem(404 if isinstance(error, _NOT_THERE) else 422, code_of(error), text)
+    if isinstance(error, errors.StoreError):
+        return busy(text, code=errors.code_of(error))
+    return Problem(404 if isinstance(error, _NOT_THERE) else 422, errors.code_of(error), text)
 
 
 def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
@@ -195,7 +185,7 @@ def install_problems(app: FastAPI) -> None:
         match error:
             case Problem():
                 problem = error
-            case DeltadexError():
+            case errors.DeltadexError():
                 problem = as_problem(error, request.app.state.service.known_names())
             case RequestValidationError():
                 problem = invalid(error.errors())
@@ -208,7 +198,7 @@ def install_problems(app: FastAPI) -> None:
             problem.headers["Allow"] = _allowed_methods(request)
         return problem.response()
 
-    for kind in (Problem, DeltadexError, RequestValidationError, HTTPException, Exception):
+    for kind in (Problem, errors.DeltadexError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
 
 

@@ -66,42 +66,11 @@ from ...questions.stats import Stats
 from ...questions.trace import Trace
 from ...questions.words import Words
 from ...results import agree, names_of_bases
+from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
 from .api_docs import llms_txt
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
-from .schemas import (
-    COMPUTING,
-    JOB,
-    NO_CONTROLS,
-    OF_ONE_FAMILY,
-    AddedAnswer,
-    Answer,
-    BaseInPath,
-    BaseInQuery,
-    Batch,
-    BatchAnswer,
-    DataInPath,
-    DataInQuery,
-    FamiliesAnswer,
-    IdInPath,
-    IdInQuery,
-    Labelling,
-    MapAnswer,
-    ModelInQuery,
-    PreferHeader,
-    Query_,
-    ReadyAnswer,
-    RecipeInQuery,
-    ServiceIn,
-    Statement,
-    TextInQuery,
-    answers,
-    asked_in,
-    fields_of,
-    gives,
-    the_service,
-)
 from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
 from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
@@ -143,7 +112,7 @@ def _guarded(tag: str, check: Callable[[Service, Presented], None]) -> APIRouter
             handle = super().get_route_handler()
 
             async def guarded(request: Request) -> Response:
-                check(await the_service(request), await _presented(request))
+                check(await schemas.the_service(request), await _presented(request))
                 return await handle(request)
 
             return guarded
@@ -171,22 +140,22 @@ UNVERSIONED = APIRouter(include_in_schema=False)
 
 
 @UNVERSIONED.get("/")
-async def index(service: ServiceIn, request: Request) -> Response:
+async def index(service: schemas.ServiceIn, request: Request) -> Response:
     return service.page.answer("index.html", request)
 
 
 @UNVERSIONED.get("/static/{name}")
-async def static(service: ServiceIn, request: Request, name: str) -> Response:
+async def static(service: schemas.ServiceIn, request: Request, name: str) -> Response:
     return service.page.answer(name, request)
 
 
 @UNVERSIONED.get(f"{PREFIX}/docs")
-async def docs(service: ServiceIn, request: Request) -> Response:
+async def docs(service: schemas.ServiceIn, request: Request) -> Response:
     return await docs_file(service, request, "docs.html")
 
 
 @UNVERSIONED.get(f"{PREFIX}/docs/{{name}}")
-async def docs_file(service: ServiceIn, request: Request, name: str) -> Response:
+async def docs_file(service: schemas.ServiceIn, request: Request, name: str) -> Response:
     return await asyncio.to_thread(lambda: service.api_docs.answer(name, request))
 
 
@@ -198,8 +167,8 @@ async def llms(request: Request) -> Response:
 _COUNTED = ("id", "rank", "dim", "models")
 
 
-@_models.get("/families", responses=gives(FamiliesAnswer, 404))
-async def families(service: ServiceIn) -> Response:
+@_models.get("/families", responses=schemas.gives(schemas.FamiliesAnswer, 404))
+async def families(service: schemas.ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
     document = {
         "families": await service.ask(_counted),
@@ -255,15 +224,15 @@ def _route(
             return await _background(service, request, partial(_of_family, question))
         return await _answered(service, partial(_of_catalog, question))
 
-    _declare(route, id, question, **named, asked=Annotated[Any, asked_in(question)])
-    more = COMPUTING if is_background else None
-    router.get(path, **answers(question, 404, more=more))(route)
+    _declare(route, id, question, **named, asked=Annotated[Any, schemas.asked_in(question)])
+    more = schemas.COMPUTING if is_background else None
+    router.get(path, **schemas.answers(question, 404, more=more))(route)
 
 
 def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
     """Give a route its name, the question's description and these parameters."""
     own = inspect.signature(route).parameters
-    kinds = {**named, "service": ServiceIn, "request": Request}
+    kinds = {**named, "service": schemas.ServiceIn, "request": Request}
     parameters = [
         own[name].replace(annotation=kind)
         if name in own
@@ -300,7 +269,7 @@ def _of_family(asked: Any, catalog: Database) -> Any:
     return replace(asked, base=base, recipe=recipe.id)
 
 
-_ID = IdInQuery
+_ID = schemas.IdInQuery
 _route(_models, "/stats", Stats, "stats")
 _route(_models, "/models", PageOfModels, "models")
 _route(_models, "/facets", Facets, "facets")
@@ -310,8 +279,10 @@ _route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
 _route(_similar, "/data", KeptData, "kept_data")
 
 
-@_models.get("/models/{model:path}/trace", **answers(Trace, 404))
-async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
+@_models.get("/models/{model:path}/trace", **schemas.answers(Trace, 404))
+async def trace(
+    service: schemas.ServiceIn, model: schemas.IdInPath, base: schemas.BaseInQuery = None
+) -> Response:
     """Which base a model comes from, by its files and those of the bases on this machine; as
     `deltadex trace --offline --json`."""
 
@@ -323,21 +294,22 @@ async def trace(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -
     return reply(await service.ask(trace))
 
 
-_route(_models, "/models/{model:path}", Show, "model", model=IdInPath)
-_route(_similar, "/data/{name}", ShowData, "show_data", name=DataInPath)
-_route(_similar, "/search", Search, "search", text=TextInQuery)
+_route(_models, "/models/{model:path}", Show, "model", model=schemas.IdInPath)
+_route(_similar, "/data/{name}", ShowData, "show_data", name=schemas.DataInPath)
+_route(_similar, "/search", Search, "search", text=schemas.TextInQuery)
 _route(_similar, "/words", Words, "words", model=_ID)
 _route(_families, "/clusters", Cluster, "clusters", is_background=True)
 _LINEAGE = "/families/{base:path}/lineage"
-_route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=BaseInPath)
+_route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=schemas.BaseInPath)
 
 
-@_similar.get("/trained-on", **answers(FindTrainedOn, 404))
+@_similar.get("/trained-on", **schemas.answers(FindTrainedOn, 404))
 async def trained_on_kept(
-    service: ServiceIn,
-    data: DataInQuery,
+    service: schemas.ServiceIn,
+    data: schemas.DataInQuery,
     asked: Annotated[
-        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, only=fields_of(FindSimilar))
+        Callable[..., FindTrainedOn],
+        schemas.asked_in(FindTrainedOn, only=schemas.fields_of(FindSimilar)),
     ],
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
@@ -351,9 +323,11 @@ Asked = Callable[..., FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", **answers(FindSimilar, 404))
+@_similar.get("/similar", **schemas.answers(FindSimilar, 404))
 async def similar(
-    service: ServiceIn, model: IdInQuery, asked: Annotated[Asked, asked_in(FindSimilar)]
+    service: schemas.ServiceIn,
+    model: schemas.IdInQuery,
+    asked: Annotated[Asked, schemas.asked_in(FindSimilar)],
 ) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     question = asked("", attached=False)
@@ -367,8 +341,8 @@ def _of_stored(question: FindSimilar, model: str, catalog: Database) -> FindSimi
     return replace(question, model=query, base=None)
 
 
-@_similar.post("/similar", responses=gives(BatchAnswer))
-async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
+@_similar.post("/similar", responses=schemas.gives(schemas.BatchAnswer))
+async def similar_batch(service: schemas.ServiceIn, batch: schemas.Batch) -> Response:
     """The models nearest to each of several stored models or vectors.
 
     A question that has no answer gets a problem in its place.
@@ -378,7 +352,7 @@ async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
     return reply(await service.batches.run(_near_each, service, batch.queries, asked))
 
 
-def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[str, Any]:
+def _near_each(service: Service, queries: list[schemas.Query_], asked: Asked) -> dict[str, Any]:
     results = []
     with service.readers.catalog() as catalog:
         names = names_of(catalog)
@@ -390,7 +364,9 @@ def _near_each(service: Service, queries: list[Query_], asked: Asked) -> dict[st
     return {"results": results}
 
 
-def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
+def _near_query(
+    catalog: Database, names: Names, query: schemas.Query_, asked: Asked
+) -> dict[str, Any]:
     if query.model is not None:
         question = asked("", base=query.base, attached=False)
         question = _of_stored(question, query.model, catalog)
@@ -401,14 +377,14 @@ def _near_query(catalog: Database, names: Names, query: Query_, asked: Asked) ->
     return names.with_bases(question.answer(catalog).to_json())
 
 
-@_similar.post("/similar/adapter", **answers(FindSimilar, 404, more=JOB))
+@_similar.post("/similar/adapter", **schemas.answers(FindSimilar, 404, more=schemas.JOB))
 async def similar_adapter(
-    service: ServiceIn,
+    service: schemas.ServiceIn,
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    asked: Annotated[Asked, asked_in(FindSimilar, Form, OF_ONE_FAMILY)],
-    prefer: PreferHeader = None,
+    asked: Annotated[Asked, schemas.asked_in(FindSimilar, Form, schemas.OF_ONE_FAMILY)],
+    prefer: schemas.PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
     answer = partial(_near_adapter, service, asked)
@@ -435,15 +411,16 @@ _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
 _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
-@_similar.post("/trained-on", **answers(FindTrainedOn, 404, more=JOB))
+@_similar.post("/trained-on", **schemas.answers(FindTrainedOn, 404, more=schemas.JOB))
 async def trained_on(
-    service: ServiceIn,
+    service: schemas.ServiceIn,
     request: Request,
     data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
     asked: Annotated[
-        Callable[..., FindTrainedOn], asked_in(FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS))
+        Callable[..., FindTrainedOn],
+        schemas.asked_in(FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS)),
     ],
-    prefer: PreferHeader = None,
+    prefer: schemas.PreferHeader = None,
 ) -> Response:
     """The models that were most likely trained on a data set that is sent along, and not stored; as
     `deltadex find-trained-on --json`."""
@@ -454,12 +431,12 @@ async def trained_on(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_families.get("/evaluation", **answers(Evaluate, 404, more=COMPUTING))
+@_families.get("/evaluation", **schemas.answers(Evaluate, 404, more=schemas.COMPUTING))
 async def evaluation(
-    service: ServiceIn,
+    service: schemas.ServiceIn,
     request: Request,
-    asked: Annotated[Callable[[], Evaluate], asked_in(Evaluate)],
-    recipe: RecipeInQuery = None,
+    asked: Annotated[Callable[[], Evaluate], schemas.asked_in(Evaluate)],
+    recipe: schemas.RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
     question = replace(asked(), recipes=(recipe,) if recipe else ())
@@ -468,13 +445,13 @@ async def evaluation(
 
 @_families.get(
     "/map",
-    responses=gives(MapAnswer, 404) | COMPUTING,
+    responses=schemas.gives(schemas.MapAnswer, 404) | schemas.COMPUTING,
     openapi_extra={"x-question": serving.MapColumns.__name__},
 )
 async def map(
-    service: ServiceIn,
+    service: schemas.ServiceIn,
     request: Request,
-    asked: Annotated[Callable[[], serving.MapColumns], asked_in(serving.MapColumns)],
+    asked: Annotated[Callable[[], serving.MapColumns], schemas.asked_in(serving.MapColumns)],
 ) -> Response:
     """A family in the plane, as columns: near means alike; on its main axes, while its layout is
     computed."""
@@ -520,13 +497,13 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
     return found.packed.response(request, headers)
 
 
-@_families.get("/families/{base:path}/audit", **answers(Audit, 404, more=COMPUTING))
+@_families.get("/families/{base:path}/audit", **schemas.answers(Audit, 404, more=schemas.COMPUTING))
 async def audit(
-    service: ServiceIn,
+    service: schemas.ServiceIn,
     request: Request,
-    base: BaseInPath,
-    asked: Annotated[Callable[..., Audit], asked_in(Audit)],
-    model: ModelInQuery = None,
+    base: schemas.BaseInPath,
+    asked: Annotated[Callable[..., Audit], schemas.asked_in(Audit)],
+    model: schemas.ModelInQuery = None,
 ) -> Response:
     """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
     0 --json`."""
@@ -541,9 +518,9 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", **answers(Failures, 404))
+@_families.get("/failures", **schemas.answers(Failures, 404))
 async def failures(
-    service: ServiceIn, asked: Annotated[Callable[[], Failures], asked_in(Failures)]
+    service: schemas.ServiceIn, asked: Annotated[Callable[[], Failures], schemas.asked_in(Failures)]
 ) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
 
@@ -566,9 +543,9 @@ _WAIT = re.compile(r"(?i)(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
 _ASYNC = re.compile(r"(?i)(?:^|[,;\s])respond-async(?:$|[,;\s])")
 
 
-@_jobs.get("/jobs/{job}", responses=gives(Answer, 403, 404, 409) | JOB)
+@_jobs.get("/jobs/{job}", responses=schemas.gives(schemas.Answer, 403, 404, 409) | schemas.JOB)
 async def job(
-    service: ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
+    service: schemas.ServiceIn, request: Request, job: Annotated[str, InPath(max_length=100)]
 ) -> Response:
     """What the request that began this job would have been answered, once it is done."""
     known = service.results.find(job)
@@ -581,8 +558,10 @@ async def job(
     return _packed_or_job(service, request, document)
 
 
-@_jobs.delete("/jobs/{job}", responses=gives(Answer, 404, 409))
-async def cancel(service: ServiceIn, job: Annotated[str, InPath(max_length=100)]) -> Response:
+@_jobs.delete("/jobs/{job}", responses=schemas.gives(schemas.Answer, 404, 409))
+async def cancel(
+    service: schemas.ServiceIn, job: Annotated[str, InPath(max_length=100)]
+) -> Response:
     """Stop a job: a background document, or models that are added from the Hub, at any time; an
     upload or another change until it has begun."""
     if not await asyncio.to_thread(service.results.cancel, job):
@@ -630,14 +609,17 @@ def _underway(service: Service, request: Request, job: Job, waited_s: float) -> 
     return computing(waited_s, headers=place, job=id, **job.line.stands(job.future))
 
 
-_READY = gives(ReadyAnswer)
-_READY[503] = {"model": ReadyAnswer, "description": "Not every family has been searched once."}
-_METRICS = gives(None)
+_READY = schemas.gives(schemas.ReadyAnswer)
+_READY[503] = {
+    "model": schemas.ReadyAnswer,
+    "description": "Not every family has been searched once.",
+}
+_METRICS = schemas.gives(None)
 _METRICS[200] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
 @UNVERSIONED.get("/health")
-@_operations.get("/health", responses=gives(Answer))
+@_operations.get("/health", responses=schemas.gives(schemas.Answer))
 async def health() -> Response:
     """The process answers."""
     return reply({"status": "ok"})
@@ -645,7 +627,7 @@ async def health() -> Response:
 
 @UNVERSIONED.get("/ready")
 @_operations.get("/ready", responses=_READY)
-async def ready(service: ServiceIn) -> Response:
+async def ready(service: schemas.ServiceIn) -> Response:
     """The catalog is open and every family has been searched once; until then how many percent of
     the indexes are open, and which families can be searched."""
     opening = await service.opening()
@@ -657,7 +639,7 @@ async def ready(service: ServiceIn) -> Response:
 
 @UNVERSIONED.get("/metrics")
 @_operations.get("/metrics", responses=_METRICS, response_class=Response)
-async def metrics(service: ServiceIn) -> Response:
+async def metrics(service: schemas.ServiceIn) -> Response:
     """Numbers for Prometheus."""
     text = await service.polls.run(service.metrics.exposition)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
@@ -685,7 +667,7 @@ def _is_hub_id(id: str) -> str:
     return id
 
 
-Text = Annotated[str, StringConstraints(max_length=MAX_NEW_ID, pattern=NO_CONTROLS)]
+Text = Annotated[str, StringConstraints(max_length=MAX_NEW_ID, pattern=schemas.NO_CONTROLS)]
 
 
 class AddAdapter(Sent):
@@ -734,10 +716,12 @@ def _body() -> dict[str, Any]:
 @_writing.post(
     "/models",
     status_code=201,
-    responses=gives(AddedAnswer, 401, 403, 404, 409, 415, status=201) | JOB,
+    responses=schemas.gives(schemas.AddedAnswer, 401, 403, 404, 409, 415, status=201) | schemas.JOB,
     openapi_extra={"requestBody": _body(), "x-question": Add.__name__},
 )
-async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
+async def add(
+    service: schemas.ServiceIn, request: Request, prefer: schemas.PreferHeader = None
+) -> Response:
     """Add an adapter that is sent along; or up to 1000 models of the Hub, where the operator allows
     it: one job, whose answer has the outcome of each."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -879,17 +863,24 @@ def _change(method: str, path: str, question: type[Any], id: str, /, **named: An
         job = Job(service.writes.submit(change), service.writes)
         return await _answer_or_job(service, request, job)
 
-    _declare(route, id, question, **named, base=BaseInQuery, prefer=PreferHeader)
-    declared = answers(question, 401, 403, 404, more=JOB)
+    _declare(route, id, question, **named, base=schemas.BaseInQuery, prefer=schemas.PreferHeader)
+    declared = schemas.answers(question, 401, 403, 404, more=schemas.JOB)
     _writing.api_route(path, methods=[method], **declared)(route)
 
 
-_change("PATCH", "/models/{model:path}", Label, "label", model=IdInPath, labels=Labelling)
-_change("DELETE", "/models/{model:path}", Remove, "delete", model=IdInPath)
-_change("DELETE", "/data/{name}", RemoveData, "delete_data", name=DataInPath)
+_change(
+    "PATCH",
+    "/models/{model:path}",
+    Label,
+    "label",
+    model=schemas.IdInPath,
+    labels=schemas.Labelling,
+)
+_change("DELETE", "/models/{model:path}", Remove, "delete", model=schemas.IdInPath)
+_change("DELETE", "/data/{name}", RemoveData, "delete_data", name=schemas.DataInPath)
 
 
-_SNAPSHOT = gives(None, 401, 403, 404, 416) | JOB
+_SNAPSHOT = schemas.gives(None, 401, 403, 404, 416) | schemas.JOB
 _SNAPSHOT[200] = {
     "description": "The file; `Repr-Digest` has its SHA-256 (RFC 9530).",
     "headers": {"Repr-Digest": {"schema": {"type": "string"}}},
@@ -903,7 +894,7 @@ _SNAPSHOT[200] = {
     response_class=Response,
     openapi_extra={"x-question": Backup.__name__},
 )
-async def snapshot(service: ServiceIn, request: Request) -> Response:
+async def snapshot(service: schemas.ServiceIn, request: Request) -> Response:
     """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
     made. It holds paths of the server."""
     job, seconds = Job(service.snapshots.begin(), service.snapshots), service.settings.quick_seconds
@@ -911,8 +902,8 @@ async def snapshot(service: ServiceIn, request: Request) -> Response:
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", **answers(Select, 401, 403, 404))
-async def sql(service: ServiceIn, asked: Statement) -> Response:
+@_whole.post("/sql", **schemas.answers(Select, 401, 403, 404))
+async def sql(service: schemas.ServiceIn, asked: schemas.Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
     can neither write nor read files; it shows paths of the server."""
     select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)

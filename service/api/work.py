@@ -21,18 +21,10 @@ from starlette.datastructures import UploadFile
 
 from ...errors import DeltadexError
 from ...questions.eval import Evaluate
+from ...questions.face import worker
 from ...questions.face.database import open
 from ...questions.face.opened import Tabled
 from ...questions.face.serving import AdapterReading, load_adapter_reader, read_adapter
-from ...questions.face.worker import (
-    Worker,
-    WorkerCancelled,
-    WorkerCrashed,
-    WorkerFailed,
-    WorkerOutOfMemory,
-    WorkerTooSlow,
-    report,
-)
 from ...questions.find_similar import FindSimilar
 from ...records import Indexed, Outcome
 from ...results import agree, count
@@ -309,7 +301,7 @@ class Line(Shared[Any]):
 
     def __init__(self, name: str, most: int | None = None) -> None:
         super().__init__(name, most)
-        self.worker = Worker(name, yields=True)
+        self.worker = worker.Worker(name, yields=True)
         self.reached: dict[str, float] = {}
         """Of documents that are at work, which share is done."""
 
@@ -407,10 +399,14 @@ class Jobs:
                 self.line(asked), key, answer_in, self._readers, asked, seconds=self._seconds
             )
             packed = Packed.of(encode(document))
-        except WorkerCancelled:
+        except worker.WorkerCancelled:
             return
         except Exception as err:
-            error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
+            error = (
+                err
+                if isinstance(err, DeltadexError)
+                else worker.WorkerFailed(traceback.format_exc())
+            )
             with self._lock:
                 self.counts["failed"] += 1
                 self._failed[key] = _Failed(state, error, time.monotonic() + FAILURE_SECONDS)
@@ -445,7 +441,7 @@ def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
     def track(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
         for number, thing in enumerate(things):
             if total:
-                report(number / total)
+                worker.report(number / total)
             yield thing
 
     with open(path, read_only=True, track=track) as catalog:
@@ -464,7 +460,7 @@ class _Shares:
 
     def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
         for number, member in enumerate(members):
-            report(DESCRIBED * number / self._named)
+            worker.report(DESCRIBED * number / self._named)
             yield member
 
     def begin(self, models: int, bytes_total: int) -> None:
@@ -472,7 +468,7 @@ class _Shares:
 
     def outcome(self, outcome: Outcome) -> None:
         self._read += 1
-        report(DESCRIBED + (1 - DESCRIBED) * self._read / self._unread)
+        worker.report(DESCRIBED + (1 - DESCRIBED) * self._read / self._unread)
 
 
 def add_in(path: Path, models: Sequence[str], base: str) -> dict[str, Any]:
@@ -532,7 +528,7 @@ class Uploads(Shared[dict[str, Any]]):
 
     def __init__(self, *, memory: int, seconds: float, waiting: int, warm: bool) -> None:
         super().__init__("deltadex-upload", waiting)
-        self._worker = Worker("reading the adapter", memory, load_adapter_reader)
+        self._worker = worker.Worker("reading the adapter", memory, load_adapter_reader)
         self._memory, self.seconds = memory, seconds
         if warm:
             self._worker.warm()
@@ -541,13 +537,13 @@ class Uploads(Shared[dict[str, Any]]):
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
         try:
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
-        except WorkerCrashed as err:
+        except worker.WorkerCrashed as err:
             detail = "reading the adapter ended its process, twice"
             raise Problem(422, "too-large", detail) from err
-        except WorkerOutOfMemory as err:
+        except worker.WorkerOutOfMemory as err:
             detail = f"reading the adapter needs more memory than {self._memory >> 20} MiB"
             raise Problem(422, "too-large", detail) from err
-        except WorkerTooSlow as err:
+        except worker.WorkerTooSlow as err:
             detail = f"reading the adapter was stopped after {self.seconds:g} s"
             raise Problem(422, "too-slow", detail) from err
 

@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError, StoreError, StoreFull
 from ...results import JsonRecord, size
+from .. import files
 from ..catalog import Catalog
-from ..files import (
-    abandoned,
-    atomic_file,
-    beside,
-    file_sha256,
-    make_folder,
-    refuse_special_files,
-    user_file,
-    write_user_file,
-)
 from ..opening import NEW, WRITING
 from ..session import Session, literal
 from ..tables.recipes import tables
@@ -63,10 +54,10 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> BackupR
     """
     target, started = target.absolute(), time.perf_counter()
     _check_target(catalog.path, target, replace)
-    for leftover in abandoned(target.parent, target.name):
+    for leftover in files.abandoned(target.parent, target.name):
         leftover.unlink(missing_ok=True)
-    with atomic_file(target) as temporary:
-        models, sha256 = _copied(catalog, target, temporary), file_sha256(temporary)
+    with files.atomic_file(target) as temporary:
+        models, sha256 = _copied(catalog, target, temporary), files.file_sha256(temporary)
     return _made(target, models, sha256, started)
 
 
@@ -84,9 +75,9 @@ def receive_backup(
     """
     target, started = target.absolute(), time.perf_counter()
     _check_target(None, target, replace)
-    with atomic_file(target) as temporary:
+    with files.atomic_file(target) as temporary:
         wanted = receive(temporary)
-        if (sha256 := file_sha256(temporary)) != wanted:
+        if (sha256 := files.file_sha256(temporary)) != wanted:
             raise StoreError(f"{target}: what came is not what was sent (SHA-256 differs)")
         with Catalog.open(temporary, read_only=True, create=False, repairs=False) as received:
             models = sum(int(base["models"]) for base in received.stats()["bases"])
@@ -110,7 +101,7 @@ def _check_target(catalog: Path | None, target: Path, replace: bool) -> None:
         raise RequestError(f"{target}: a folder; name the file to be written in it")
     if catalog is not None and target.exists() and target.samefile(catalog):
         raise RequestError(f"{target}: this is the catalog itself; choose another file")
-    refuse_special_files(target)
+    files.refuse_special_files(target)
     if target.exists() and not replace:
         raise RequestError(f"{target}: is there already; --force replaces it")
 
@@ -130,7 +121,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
                     session.execute(statement)
             raise
         finally:
-            beside(temporary, ".wal").unlink(missing_ok=True)
+            files.beside(temporary, ".wal").unlink(missing_ok=True)
     return models
 
 
@@ -195,7 +186,7 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
         )
     is_file = ending == ".parquet" and not target.is_dir()
     folder = target.parent if is_file else target
-    make_folder(folder)
+    files.make_folder(folder)
     folder, written = folder.resolve(), []
     with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
@@ -203,7 +194,7 @@ def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
             if (name == "fingerprints" and name not in views) or (is_file and name != "models"):
                 continue
             file = folder / (target.name if is_file else f"{name}.parquet")
-            with user_file(file) as temporary:
+            with files.user_file(file) as temporary:
                 options = "FORMAT parquet, COMPRESSION zstd"
                 session.execute(f"COPY ({sql}) TO {literal(temporary)} ({options})")
             written.append(file)
@@ -217,7 +208,7 @@ def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
     remaining = iter(tables)
     first = next(remaining)
     with (
-        user_file(target) as temporary,
+        files.user_file(target) as temporary,
         parquet.ParquetWriter(temporary, first.schema, compression="zstd") as writer,
     ):
         writer.write_table(first)
@@ -244,7 +235,7 @@ def write_safetensors(catalog: Catalog, target: Path, base: str | None, recipe: 
     chosen = catalog.find_recipe(recipe, bases[0] if bases else None)
     ids, vectors = catalog.look(lambda: catalog.family(bases[0], chosen).by_id())
     metadata = {"base": bases[0], "recipe": chosen.id, "ids": json.dumps(ids)}
-    write_user_file(target, save({"vectors": vectors}, metadata))
+    files.write_user_file(target, save({"vectors": vectors}, metadata))
     return target
 
 

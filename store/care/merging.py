@@ -22,21 +22,9 @@ from ..model_rows import model_faults, short_id
 from ..opening import is_file
 from ..parts import PartFolder, commit_part, save_family
 from ..session import Session, Track
+from ..tables import outcomes
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies, update_models
-from ..tables.outcomes import (
-    BESIDE,
-    data_set_of,
-    delete_models,
-    ensure_table,
-    key_pairs,
-    lacking,
-    move_models,
-    replace_data_set,
-    select_data_sets,
-    take_rows,
-    vectors_name,
-)
 from ..tables.recipes import (
     BaseRecord,
     replace_base,
@@ -227,7 +215,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
             counts.conflicts.append(conflict_of("labels", source.name, own, row))
         is_better = not are_indexed and _worth(row) > _worth(own)
         (better if is_better else same).append((own, row))
-    delete_models(target, [own["key"] for own, _ in better])
+    outcomes.delete_models(target, [own["key"] for own, _ in better])
     _write(target, source, [*new, *({**row, **labelled(own, row)} for own, row in better)])
     completed = _complete(target, source, same)
     counts.added, counts.updated = len(new), len(better) + len(completed)
@@ -276,7 +264,7 @@ def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]])
     taken = _take(target, source, own_of)
     measured = set().union(*(keys for table, keys in taken.items() if table not in _BESIDE_VECTORS))
     keys = zip(sorted(measured), new_keys(target, len(measured)), strict=True)
-    move_models(target, {own_of[key]: new for key, new in keys})
+    outcomes.move_models(target, {own_of[key]: new for key, new in keys})
     return changed.keys() | set().union(*taken.values())
 
 
@@ -289,7 +277,7 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
     source's keys of those that lacked some."""
     of_recipes = {table: recipe for recipe, table in source.recipes.values()}
     taken = {}
-    for table in (*of_recipes, *BESIDE) if keys else ():
+    for table in (*of_recipes, *outcomes.BESIDE) if keys else ():
         light = source.session.arrow(
             f"SELECT DISTINCT COLUMNS('^(model|recipe|study|settings)$') FROM {table} "
             f"WHERE model IN {THESE}",
@@ -297,12 +285,14 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
         )
         if not light.num_rows:
             continue
-        own = ensure_table(target, of_recipes[table]) if table in of_recipes else table
+        own = outcomes.ensure_table(target, of_recipes[table]) if table in of_recipes else table
         with (
             target.registered("merged_rows", light),
-            target.registered("taken_keys", key_pairs(keys)),
+            target.registered("taken_keys", outcomes.key_pairs(keys)),
         ):
-            models = target.execute(f"SELECT DISTINCT r.model {lacking(own, 'merged_rows', keys)}")
+            models = target.execute(
+                f"SELECT DISTINCT r.model {outcomes.lacking(own, 'merged_rows', keys)}"
+            )
         if not models:
             continue
         taken[own] = {int(key) for (key,) in models}
@@ -313,7 +303,7 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
             for sha256 in hashes - {None}:
                 take_tokenizer(target, source.session, sha256)
         with target.registered("merged_rows", rows):
-            take_rows(target, own, "merged_rows", keys)
+            outcomes.take_rows(target, own, "merged_rows", keys)
     return taken
 
 
@@ -323,12 +313,12 @@ HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
 
 def merge_data_sets(target: Session, source: Source) -> Counts:
     """Copy the data sets whose names the target has not; under one name the target's stays."""
-    ours = {(row["base"], row["name"]): row for row in select_data_sets(target)}
+    ours = {(row["base"], row["name"]): row for row in outcomes.select_data_sets(target)}
     counts = Counts()
-    for row in select_data_sets(source.session):
+    for row in outcomes.select_data_sets(source.session):
         own = ours.get((row["base"], row["name"]))
         if own is None:
-            replace_data_set(target, data_set_of(source.session, row))
+            outcomes.replace_data_set(target, outcomes.data_set_of(source.session, row))
             counts.data_sets += 1
         elif any(own[column] != row[column] for column in HOW_DATA_WAS_READ):
             counts.conflicts.append(conflict_of("data set", source.name, own, row))
@@ -506,7 +496,7 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
         if (
             recipe.id != id
             or not RECIPE_NAME.fullmatch(recipe.name)
-            or stored[id] != vectors_name(recipe)
+            or stored[id] != outcomes.vectors_name(recipe)
         ):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}

@@ -37,28 +37,13 @@ from ...arrays import Bool, Float, Float32, Float64, Int64, UInt8, UInt64
 from ...errors import StoreDamaged, StoreFull
 from ...records import Recipe, Slot
 from ...results import count, size
+from .. import sketch_codes
 from ..files import file_size, open_at, refused_as, write_atomically
 from ..model_rows import block_dims
 from ..session import Session, not_finite
-from ..sketch_codes import (
-    WEIGHT,
-    Products,
-    bit_products,
-    code_bytes,
-    decode,
-    inner_products,
-    load_multiplier,
-    sketch_bytes,
-    squared_lengths,
-)
+from ..tables import outcomes
 from ..tables.filters import Condition
 from ..tables.models import count_models
-from ..tables.outcomes import (
-    fetch_keys,
-    fetch_vectors_of,
-    select_sketch_rows,
-    select_sketched_slots,
-)
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from filelock import FileLock  # for annotations alone
@@ -336,7 +321,7 @@ class SketchMatrix:
     def empty(cls, dims: Mapping[str, int], slots: Sequence[Slot], n_models: int) -> SketchMatrix:
         """Of models that have nothing yet."""
         weights = np.zeros((n_models, len(slots), len(dims)), dtype=np.float32)
-        codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
+        codes = np.zeros((n_models, len(slots), sketch_codes.code_bytes(dims)), dtype=np.uint8)
         return cls(dims, slots, weights, codes)
 
     def put(
@@ -346,13 +331,13 @@ class SketchMatrix:
         sketches: Sequence[bytes],
     ) -> None:
         """Write sketches to their models and slots; ValueError where one is of another size."""
-        size = sketch_bytes(self.dims)
+        size = sketch_codes.sketch_bytes(self.dims)
         for sketch in sketches:
             if len(sketch) != size:
                 raise ValueError(f"a sketch of {len(sketch)} bytes, not {size}")
         data = np.frombuffer(b"".join(sketches), np.uint8).reshape(-1, size)
-        at = len(self.dims) * WEIGHT.itemsize
-        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(WEIGHT)
+        at = len(self.dims) * sketch_codes.WEIGHT.itemsize
+        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(sketch_codes.WEIGHT)
         self.codes[rows, columns] = data[:, at:]
 
     def __len__(self) -> int:
@@ -408,12 +393,12 @@ class SketchMatrix:
         codes = self.codes if len(mine) == len(self.slots) else self.codes[:, mine]
         scales = self._scales[:, mine] * other._scales[row, theirs]
         # the slots in turn, as `shares` adds them
-        products = scales * bit_products(codes, other.codes[row, theirs], self.dims)
+        products = scales * sketch_codes.bit_products(codes, other.codes[row, theirs], self.dims)
         return np.asarray(products.sum(axis=1).T)
 
     def expect(self, others: int) -> None:
         """Be quick where so many are to be compared with each of these models, in parts."""
-        load_multiplier(4 * self.codes.size * others)  # numbers of a byte
+        sketch_codes.load_multiplier(4 * self.codes.size * others)  # numbers of a byte
 
     def shares(
         self, other: SketchMatrix
@@ -426,7 +411,7 @@ class SketchMatrix:
         columns = {slot: column for column, slot in enumerate(other.slots)}
         own, others = self._scales, other._scales
         self.expect(len(other))
-        multiply = inner_products()
+        multiply = sketch_codes.inner_products()
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
@@ -444,7 +429,11 @@ class SketchMatrix:
     @property
     def squares(self) -> Float[np.ndarray, "models slots blocks"]:
         """The sum of squares of each block's codes."""
-        return squared_lengths(self.codes, self.dims) if self._known is None else self._known
+        return (
+            sketch_codes.squared_lengths(self.codes, self.dims)
+            if self._known is None
+            else self._known
+        )
 
     @cached_property
     def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
@@ -460,18 +449,18 @@ def _products(
     right: UInt8[np.ndarray, "others bytes"],
     start: int,
     dim: int,
-    multiply: Products,
+    multiply: sketch_codes.Products,
 ) -> Float64[np.ndarray, "models others"]:
     """Inner products of one block's numbers: integers."""
     products = np.empty((len(left), len(right)))
-    numbers = decode(right, start, dim)
+    numbers = sketch_codes.decode(right, start, dim)
     for row in range(0, len(left), ROWS_AT_ONCE):
         rows = slice(row, row + ROWS_AT_ONCE)
         if left is right:
             products[rows, row:] = multiply(numbers[rows], numbers[row:])
             products[row:, rows] = products[rows, row:].T
         else:
-            products[rows] = multiply(decode(left[rows], start, dim), numbers)
+            products[rows] = multiply(sketch_codes.decode(left[rows], start, dim), numbers)
     return products
 
 
@@ -480,7 +469,7 @@ def fetch_matrix(
 ) -> SketchMatrix:
     """The sketches of the models with these keys, in their order; raises as `stored_matrix`."""
     condition = "model IN (SELECT unnest(?::BIGINT[]))"
-    rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
+    rows = outcomes.select_sketch_rows(session, condition, recipe.id, [list(keys)])
     return stored_matrix(session, rows, keys, recipe, slots)
 
 
@@ -529,7 +518,9 @@ class Shapes:
     def columns(self) -> Columns:
         """What every block counts, its squares and codes, as `SketchMatrix` has them, one behind
         the other; and vectors."""
-        n_bytes = 2 * self._numbers * FLOAT.itemsize + len(self.slots) * code_bytes(self.blocks)
+        n_bytes = 2 * self._numbers * FLOAT.itemsize + len(self.slots) * sketch_codes.code_bytes(
+            self.blocks
+        )
         return {".sketches": (np.dtype(np.uint8), (n_bytes,)), ".vectors": (FLOAT, (self.dim,))}
 
     @property
@@ -551,7 +542,7 @@ class Shapes:
             for part in (slice(n), slice(n, None))
         )
         codes = rows[:, 2 * n * FLOAT.itemsize :]
-        codes = codes.reshape(n_models, n_slots, code_bytes(self.blocks))
+        codes = codes.reshape(n_models, n_slots, sketch_codes.code_bytes(self.blocks))
         return SketchMatrix(self.blocks, self.slots, weights, codes, squares)
 
     def to_json(self) -> bytes:
@@ -635,7 +626,7 @@ class SketchFile:
         share that is written, says so; raises `StoreFull` if the disk is too full, or refuses."""
         before, rows = self._content
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
-        new_slots = select_sketched_slots(session, base, recipe.id, rows.last_key)
+        new_slots = outcomes.select_sketched_slots(session, base, recipe.id, rows.last_key)
         slots = tuple(sorted({*before.slots, *new_slots}))
         shapes = Shapes(recipe.dim, block_dims(recipe), slots)
         n_bytes = sum(row_bytes(shapes.columns).values())
@@ -644,7 +635,7 @@ class SketchFile:
             if len(rows.keys) > 2 * n_models + AT_ONCE or not is_well:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
-            keys = fetch_keys(session, base, recipe, rows.last_key).keys
+            keys = outcomes.fetch_keys(session, base, recipe, rows.last_key).keys
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):
@@ -678,11 +669,11 @@ def _fetch(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], shapes: Shapes
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
-    present, vectors = fetch_vectors_of(session, recipe, keys)
+    present, vectors = outcomes.fetch_vectors_of(session, recipe, keys)
     condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
     if len(keys) > FEW_KEYS:
         condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    sketches = select_sketch_rows(session, condition, recipe.id, values)
+    sketches = outcomes.select_sketch_rows(session, condition, recipe.id, values)
     matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
     return present, {".sketches": shapes.pack(matrix), ".vectors": vectors}
 

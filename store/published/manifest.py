@@ -27,24 +27,8 @@ from ...arrays import Float32, Int64, UInt8
 from ...errors import BadIndex
 from ...records import Recipe, Slot
 from ...results import agree, count
+from .. import exchange
 from ..derived.row_files import SketchMatrix
-from ..exchange import (
-    FORMAT,
-    ListedFile,
-    checked_count,
-    checked_file,
-    checked_layout,
-    checked_list,
-    checked_match,
-    checked_recipe,
-    checked_sha256,
-    checked_text,
-    is_whole,
-    manifest_bytes,
-    parquet_bytes,
-    parsed_manifest,
-    write_content,
-)
 from ..model_rows import block_dims
 from ..sketch_codes import code_bytes
 
@@ -134,7 +118,7 @@ class Manifest:
         removed: Hashes of ids that are left out for good.
     """
 
-    format: int = FORMAT
+    format: int = exchange.FORMAT
     index: str
     serial: int
     created: str
@@ -147,7 +131,7 @@ class Manifest:
     layout: tuple[tuple[str, str, int], ...]
     models: int
     sketches: SketchForm | None
-    parts: tuple[ListedFile, ...]
+    parts: tuple[exchange.ListedFile, ...]
     removed: tuple[str, ...]
 
     @property
@@ -163,22 +147,25 @@ class Manifest:
     def content(self) -> bytes:
         """The manifest's file."""
         sketches = self.sketches and self.sketches.to_json()
-        return manifest_bytes({"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches})
+        return exchange.manifest_bytes(
+            {"recipe_id": self.recipe.id, **asdict(self), "sketches": sketches}
+        )
 
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in a file's content; raises `BadIndex` if it is none, of another format, or
     states what cannot be."""
-    return parsed_manifest(data, _manifest, lambda what: BadIndex(f"{MANIFEST}: {what}"))
+    return exchange.parsed_manifest(data, _manifest, lambda what: BadIndex(f"{MANIFEST}: {what}"))
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
-    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT)
+    recipe = exchange.checked_recipe(raw["recipe"], LONGEST_TEXT)
     if raw["recipe_id"] != recipe.id:
         raise ValueError("recipe_id")
-    models = checked_count(raw["models"], "models", MOST_MODELS)
+    models = exchange.checked_count(raw["models"], "models", MOST_MODELS)
     parts = tuple(
-        checked_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS)
+        exchange.checked_file(part, "models")
+        for part in exchange.checked_list(raw["parts"], "parts", MOST_PARTS)
     )
     if sum(part.models for part in parts) != models or not models:
         raise ValueError("models")
@@ -192,19 +179,19 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
     for name in ("created", "deltadex", "base", "base_revision", "architecture"):
         may_lack = name in ("base_revision", "architecture") and raw[name] is None
         texts[name] = None if may_lack else _text(raw[name], name)
-    removed = checked_list(raw["removed"], "removed", MOST_REMOVED)
+    removed = exchange.checked_list(raw["removed"], "removed", MOST_REMOVED)
     return Manifest(
         format=raw["format"],
-        index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
-        serial=checked_count(raw["serial"], "serial", 1 << 53),
+        index=exchange.checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
+        serial=exchange.checked_count(raw["serial"], "serial", 1 << 53),
         **texts,
         recipe=recipe,
         shapes=_shapes(raw["shapes"]),
-        layout=checked_layout(raw["layout"], LONGEST_TEXT),
+        layout=exchange.checked_layout(raw["layout"], LONGEST_TEXT),
         models=models,
         sketches=sketches,
         parts=parts,
-        removed=tuple(checked_sha256(digest, "removed") for digest in removed),
+        removed=tuple(exchange.checked_sha256(digest, "removed") for digest in removed),
     )
 
 
@@ -216,12 +203,12 @@ def _sketch_form(raw: Mapping[str, Any] | None, recipe: Recipe) -> SketchForm | 
         raise ValueError("blocks")
     lengths = {block: raw["blocks"][block] for block in dims}
     for block, length in lengths.items():
-        if checked_count(length, "blocks", dims[block], least=8) % 8:
+        if exchange.checked_count(length, "blocks", dims[block], least=8) % 8:
             raise ValueError("blocks")
-    listed = checked_list(raw["slots"], "slots", MOST_SKETCH_BYTES, least=1)
+    listed = exchange.checked_list(raw["slots"], "slots", MOST_SKETCH_BYTES, least=1)
     slots = tuple(Slot.parse(_text(slot, "slots")) for slot in listed)
     for slot in slots:
-        checked_count(slot.layer, "slots", 1 << 20)
+        exchange.checked_count(slot.layer, "slots", 1 << 20)
     form = SketchForm(lengths, slots)
     if len(set(slots)) < len(slots) or form.n_bytes > MOST_SKETCH_BYTES:
         raise ValueError("slots")
@@ -231,14 +218,14 @@ def _sketch_form(raw: Mapping[str, Any] | None, recipe: Recipe) -> SketchForm | 
 def _shapes(raw: object) -> dict[str, tuple[int, int]]:
     if not isinstance(raw, dict) or len(raw) > 100_000:
         raise ValueError("shapes")
-    size = partial(checked_count, field="shapes", most=1 << 40)
+    size = partial(exchange.checked_count, field="shapes", most=1 << 40)
     return {
         _text(slot, "shapes"): (size(rows), size(columns)) for slot, (rows, columns) in raw.items()
     }
 
 
 def _text(value: object, field: str) -> str:
-    return checked_text(value, field, LONGEST_TEXT)
+    return exchange.checked_text(value, field, LONGEST_TEXT)
 
 
 def removal_hash(base: str, id: str) -> str:
@@ -336,9 +323,9 @@ def with_bytes(
     return models
 
 
-def write_part(folder: Path, table: pa.Table) -> ListedFile:
+def write_part(folder: Path, table: pa.Table) -> exchange.ListedFile:
     """Write models into a file that is named by its content; raises as `write_content`."""
-    data = parquet_bytes(
+    data = exchange.parquet_bytes(
         table,
         plain=("vector", "sketch"),
         row_group_size=ROWS_AT_ONCE,
@@ -346,7 +333,7 @@ def write_part(folder: Path, table: pa.Table) -> ListedFile:
         write_statistics=False,
         store_schema=False,
     )
-    return write_content(folder, data, len(table))
+    return exchange.write_content(folder, data, len(table))
 
 
 class PublishedPart:
@@ -356,7 +343,7 @@ class PublishedPart:
     def __init__(
         self,
         path: Path,
-        file: ListedFile,
+        file: exchange.ListedFile,
         manifest: Manifest,
         damaged: Callable[[str, str], BadIndex] | None = None,
     ) -> None:
@@ -366,7 +353,7 @@ class PublishedPart:
         self._dim, self._widths = manifest.recipe.dim, manifest.widths
         # two threads that read one Parquet file end the process
         self._reading = threading.Lock()
-        if not is_whole(path, file):
+        if not exchange.is_whole(path, file):
             raise self._bad("SHA-256")
         with self._read():
             self._file = parquet.ParquetFile(

@@ -16,18 +16,7 @@ from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import JsonRecord, count
 from ..network.language_head import LanguageHead
-from .subsets import (
-    NONE,
-    TRAIN_VALIDATE_TEST,
-    Items,
-    ItemSplit,
-    Predicted,
-    Subset,
-    SubsetPredictions,
-    commonest,
-    predict_subsets,
-    split_by_text,
-)
+from . import subsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +55,13 @@ TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
 
-def masked_accuracy(items: Items, head: LanguageHead) -> SubsetPredictions:
+def masked_accuracy(items: subsets.Items, head: LanguageHead) -> subsets.SubsetPredictions:
     """The token with the highest score of the model's own head on each subset's sum; the items'
     labels are the ids of the right tokens."""
     items.check("masked tokens")
     targets = np.array(items.labels, dtype=np.int64)
 
-    def predict(subset: Subset) -> Predicted:
+    def predict(subset: subsets.Subset) -> subsets.Predicted:
         total = torch.from_numpy(subset.sum(items.terms)).to(head.device)
         predicted = []
         for rows in torch.split(total, HEAD_TOKENS):
@@ -85,18 +74,18 @@ def masked_accuracy(items: Items, head: LanguageHead) -> SubsetPredictions:
             predicted.append(scores.argmax(dim=1).cpu().numpy())
         return np.concatenate(predicted)[None], None
 
-    return predict_subsets(
+    return subsets.predict_subsets(
         items,
         "masked-own",
         predict,
         test=np.arange(len(targets)),
         targets=targets,
-        baseline=np.full(len(targets), commonest(targets)),
+        baseline=np.full(len(targets), subsets.commonest(targets)),
         settings={"baseline": "commonest target"},
     )
 
 
-def trained_masked_accuracy(items: Items, training: Training) -> SubsetPredictions:
+def trained_masked_accuracy(items: subsets.Items, training: Training) -> subsets.SubsetPredictions:
     """Predictions on the test tokens of a linear layer trained on each subset's sum.
 
     Its classes are the targets that occur in the training part. A token that does not occur there
@@ -113,7 +102,7 @@ def trained_masked_accuracy(items: Items, training: Training) -> SubsetPredictio
     return classes.predict_trained(items, "masked-trained", training, None, settings)
 
 
-def tagging_probe(items: Items, training: Training) -> SubsetPredictions:
+def tagging_probe(items: subsets.Items, training: Training) -> subsets.SubsetPredictions:
     """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
 
     Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
@@ -125,7 +114,7 @@ def tagging_probe(items: Items, training: Training) -> SubsetPredictions:
     return classes.predict_trained(items, "tagging", training, items.dim, settings)
 
 
-def word_sense_probe(items: Items, training: Training) -> SubsetPredictions:
+def word_sense_probe(items: subsets.Items, training: Training) -> subsets.SubsetPredictions:
     """The sense of each test word by a network dim → dim → senses with ReLU.
 
     All lemmas share the network; the answer is the likeliest sense of the word's lemma that occurs
@@ -133,12 +122,12 @@ def word_sense_probe(items: Items, training: Training) -> SubsetPredictions:
     occur there gets no prediction.
     """
     items.check("word senses")
-    classes = ItemClasses.of_senses(items, TRAIN_VALIDATE_TEST)
+    classes = ItemClasses.of_senses(items, subsets.TRAIN_VALIDATE_TEST)
     settings = classes.sense_settings() | {"hidden": items.dim}
     return classes.predict_trained(items, "senses-mlp", training, items.dim, settings)
 
 
-def word_sense_knn(items: Items, *, k: int = 5) -> SubsetPredictions:
+def word_sense_knn(items: subsets.Items, *, k: int = 5) -> subsets.SubsetPredictions:
     """The sense of each test word by vote of its `k` nearest training words of the lemma.
 
     Neighbours are nearest by cosine. The sense with most votes wins; of equal senses the one with
@@ -151,16 +140,16 @@ def word_sense_knn(items: Items, *, k: int = 5) -> SubsetPredictions:
     classes = ItemClasses.of_senses(items, TRAIN_TEST)
     baseline, pairs = classes.baseline(), list(classes.by_lemma())
 
-    def predict(subset: Subset) -> Predicted:
+    def predict(subset: subsets.Subset) -> subsets.Predicted:
         if not subset.members:
             return baseline[None], None
         total = subset.sum(items.terms)
-        voted = np.full((1, len(total)), NONE, dtype=np.int64)
+        voted = np.full((1, len(total)), subsets.NONE, dtype=np.int64)
         for queries, known in pairs:
             voted[0, queries] = vote(total[queries], total[known], classes.target[known], k)
         return voted[:, classes.split.test], None
 
-    return predict_subsets(
+    return subsets.predict_subsets(
         items,
         "senses-knn",
         predict,
@@ -204,23 +193,23 @@ class ItemClasses:
 
     lemma: Int64[np.ndarray, " items"]
     target: Int64[np.ndarray, " items"]
-    split: ItemSplit
+    split: subsets.ItemSplit
     n_dropped: int = 0
 
     @classmethod
     def of(
         cls,
-        items: Items,
+        items: subsets.Items,
         target: Int64[np.ndarray, " items"],
         what: str,
         *,
-        shares: tuple[float, float, float] = TRAIN_VALIDATE_TEST,
+        shares: tuple[float, float, float] = subsets.TRAIN_VALIDATE_TEST,
         lemma: Int64[np.ndarray, " items"] | None = None,
         used: Bool[np.ndarray, " items"] | None = None,
     ) -> ItemClasses:
         """The classes and the split; a part without items, or one class alone, is refused."""
         used = np.ones(len(target), dtype=bool) if used is None else used
-        split = split_by_text(items.text, seed=items.seed, shares=shares).only(used)
+        split = subsets.split_by_text(items.text, seed=items.seed, shares=shares).only(used)
         parts = {"training": split.train, "test": split.test}
         if shares[1]:
             parts["validation"] = split.validation
@@ -234,7 +223,7 @@ class ItemClasses:
         return cls(lemma, target, split, int(np.count_nonzero(~used)))
 
     @classmethod
-    def of_senses(cls, items: Items, shares: tuple[float, float, float]) -> ItemClasses:
+    def of_senses(cls, items: subsets.Items, shares: tuple[float, float, float]) -> ItemClasses:
         """Codes in order of appearance; lemmas with one sense are dropped."""
         lemmas = _codes(items.lemmas)
         senses = _codes(list(zip(items.lemmas, items.labels, strict=True)))
@@ -269,9 +258,9 @@ class ItemClasses:
 
     def baseline(self) -> Int64[np.ndarray, " test"]:
         """The commonest training class of each test item's lemma; `NONE` without one."""
-        guess = np.full(len(self.lemma), NONE, dtype=np.int64)
+        guess = np.full(len(self.lemma), subsets.NONE, dtype=np.int64)
         for queries, known in self.by_lemma():
-            guess[queries] = commonest(self.target[known])
+            guess[queries] = subsets.commonest(self.target[known])
         baseline: Int64[np.ndarray, " test"] = guess[self.split.test]
         return baseline
 
@@ -285,24 +274,24 @@ class ItemClasses:
 
     def predict_trained(
         self,
-        items: Items,
+        items: subsets.Items,
         key: str,
         training: Training,
         hidden: int | None,
         settings: dict[str, object],
-    ) -> SubsetPredictions:
+    ) -> subsets.SubsetPredictions:
         """Predictions on the test items of probes that are trained on each subset's sum; the
         commonest training class for the empty one, which has nothing but frequencies."""
         split, baseline = self.split, self.baseline()
         seen = np.isin(self.lemma[split.test], self.lemma[split.train])
 
-        def predict(subset: Subset) -> Predicted:
+        def predict(subset: subsets.Subset) -> subsets.Predicted:
             if not subset.members:
                 return np.tile(baseline, (training.runs, 1)), None
             predicted, rate = self.trained(subset.sum(items.terms), training, hidden)
-            return np.where(seen, predicted, NONE), rate
+            return np.where(seen, predicted, subsets.NONE), rate
 
-        return predict_subsets(
+        return subsets.predict_subsets(
             items,
             key,
             predict,

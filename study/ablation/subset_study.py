@@ -17,6 +17,7 @@ from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import TextBatch, padded
 from ..network.language_head import LanguageHead, Prediction, prediction_of
 from ..network.model_loading import Network
+from . import subsets
 from .ablation import TASKS, Ablation, Task
 from .annotated_words import AnnotatedWords, pseudo_words, word_shapes
 from .measures import (
@@ -26,14 +27,6 @@ from .measures import (
     trained_masked_accuracy,
     word_sense_knn,
     word_sense_probe,
-)
-from .subsets import (
-    AblationReport,
-    AblationStudyReport,
-    Items,
-    Skipped,
-    SubsetPredictions,
-    ablation_report,
 )
 
 Thing = TypeVar("Thing")
@@ -257,7 +250,7 @@ def ablation_study(
     senses: AnnotatedWords | None = None,
     tags: AnnotatedWords | None = None,
     track: Callable[..., Iterator[Any]] = untracked,
-) -> AblationStudyReport:
+) -> subsets.AblationStudyReport:
     """Every measure on all subsets of the network's terms.
 
     The network runs once over each input: the texts, the texts with masks, and the texts with
@@ -278,15 +271,15 @@ def ablation_study(
         "senses": partial(_words, network, distinct, "senses", senses),
         "tagging": partial(_words, network, distinct, "tagging", tags),
     }
-    collected: dict[Task, Items] = {}
-    skipped: list[Skipped] = []
+    collected: dict[Task, subsets.Items] = {}
+    skipped: list[subsets.Skipped] = []
     error = 0.0
     for task in (task for task in TASKS if task in asked.tasks):
         try:
             collected[task], task_error = collect[task](asked, track)
             error = max(error, task_error)
         except StudyError as err:
-            skipped.append(Skipped(measure=task, reason=str(err)))
+            skipped.append(subsets.Skipped(measure=task, reason=str(err)))
     if not collected:
         raise StudyError(skipped[0].reason)
     names = network.stacks[0].terms
@@ -294,24 +287,26 @@ def ablation_study(
         row for row in range(len(names)) if any(i.terms[row].any() for i in collected.values())
     ]
     present_names = tuple(names[row] for row in present)
-    measures: dict[str, Callable[..., SubsetPredictions]] = {}
+    measures: dict[str, Callable[..., subsets.SubsetPredictions]] = {}
     for task, items in collected.items():
         items = replace(items, terms=items.terms[present], names=present_names)
         measures |= _measures(task, items, asked, head)
         if task == "masked" and not isinstance(head, LanguageHead):
-            skipped.append(Skipped(measure="masked-own", reason=head or "no head was given"))
-    reports: list[AblationReport] = []
+            skipped.append(
+                subsets.Skipped(measure="masked-own", reason=head or "no head was given")
+            )
+    reports: list[subsets.AblationReport] = []
     for key, predict in track(measures.items(), "measures", total=len(measures)):
         try:
             predictions = predict()
         except StudyError as err:
-            skipped.append(Skipped(measure=key, reason=str(err)))
+            skipped.append(subsets.Skipped(measure=key, reason=str(err)))
             continue
         score: Literal["accuracy", "macro-F1"] = "macro-F1" if key == "tagging" else "accuracy"
-        reports.append(ablation_report(predictions, score=score, seed=asked.seed))
+        reports.append(subsets.ablation_report(predictions, score=score, seed=asked.seed))
     if not reports:
         raise StudyError(skipped[-1].reason)
-    return AblationStudyReport(
+    return subsets.AblationStudyReport(
         model=network.name,
         stack=network.stacks[0].name,
         layer=network.n_layers,
@@ -331,7 +326,7 @@ def _words(
     given: AnnotatedWords | None,
     asked: Ablation,
     track: Callable[..., Iterator[TextBatch]],
-) -> tuple[Items, float]:
+) -> tuple[subsets.Items, float]:
     """Words in their senses, or with tags, and the error of the sum of their terms."""
     if given:
         source, words = "file", given
@@ -351,7 +346,7 @@ def _words(
         track=track,
     )
     seen = np.flatnonzero(read)
-    items = Items(
+    items = subsets.Items(
         terms=terms[:, seen],
         names=network.stacks[0].terms,
         labels=[words.labels[item] for item in seen],
@@ -368,7 +363,7 @@ def _tokens(
     texts: Sequence[str],
     asked: Ablation,
     track: Callable[..., Iterator[TextBatch]],
-) -> tuple[Items, float]:
+) -> tuple[subsets.Items, float]:
     encoded = encode_texts(network, texts, asked.max_tokens)
     predicts = prediction_of(network)
     if predicts is None:
@@ -382,7 +377,7 @@ def _tokens(
         batch_size=asked.batch_size,
         track=track,
     )
-    items = Items(
+    items = subsets.Items(
         terms=terms,
         names=network.stacks[0].terms,
         labels=chosen.targets,
@@ -394,8 +389,8 @@ def _tokens(
 
 
 def _measures(
-    task: Task, items: Items, asked: Ablation, head: LanguageHead | str | None
-) -> dict[str, Callable[..., SubsetPredictions]]:
+    task: Task, items: subsets.Items, asked: Ablation, head: LanguageHead | str | None
+) -> dict[str, Callable[..., subsets.SubsetPredictions]]:
     trainings = {
         key: replace(training, runs=asked.runs, seed=asked.seed)
         for key, training in TRAININGS.items()
@@ -407,7 +402,7 @@ def _measures(
             "senses-knn": partial(word_sense_knn, items),
             "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
         }
-    own: dict[str, Callable[..., SubsetPredictions]] = {}
+    own: dict[str, Callable[..., subsets.SubsetPredictions]] = {}
     if isinstance(head, LanguageHead):
         own["masked-own"] = partial(masked_accuracy, items, head)
     trained = partial(trained_masked_accuracy, items, trainings["masked-trained"])

@@ -13,19 +13,10 @@ from torch import nn
 from ...arrays import Float
 from ...errors import StudyError
 from ...results import count
+from . import model_loading
 from .anatomy import require_supported
 from .hidden_states import TextBatch
 from .language_head import head_alone, head_logits
-from .model_loading import (
-    Network,
-    adapter_of,
-    as_network,
-    first_tokenizer,
-    load_as,
-    merge_adapter,
-    quiet,
-    refusing,
-)
 
 OTHER_HEAD = re.compile(r"For(?!CausalLM)\w+$")
 """Names of classes with a head of another task, such as `GPT2ForSequenceClassification`."""
@@ -38,7 +29,7 @@ class CausalModel:
     """A causal language model in evaluation mode: without head, as transformers runs it, and the
     same with a backbone that returns the states that it is given; they share their weights."""
 
-    network: Network
+    network: model_loading.Network
     whole: nn.Module
     head: nn.Module
 
@@ -77,23 +68,27 @@ def load_causal(
         StudyError: it is not causal, was saved without its head, or cannot be loaded.
     """
     name = name or source
-    with refusing(name), quiet():
-        adapter, base = adapter_of(source, base)
+    with model_loading.refusing(name), model_loading.quiet():
+        adapter, base = model_loading.adapter_of(source, base)
         if adapter:
             task = adapter.get("task_type")
             if task not in (None, "CAUSAL_LM"):
                 raise StudyError(f"{name}: an adapter for {task} has no language-model head")
-            with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
-                whole = merge_adapter(_with_head(base or "", name), source)
+            with model_loading.refusing(
+                f"{name}: its base {base} (--base FOLDER says where it is)"
+            ):
+                whole = model_loading.merge_adapter(_with_head(base or "", name), source)
         else:
             whole = _with_head(source, name)
-        tokenizer = first_tokenizer(source, base)
+        tokenizer = model_loading.first_tokenizer(source, base)
     return as_causal(name, whole.to(device), tokenizer)
 
 
 def as_causal(name: str, whole: nn.Module, tokenizer: Any) -> CausalModel:
     whole = whole.eval().requires_grad_(False)
-    network = as_network(name, whole.get_submodule(str(whole.base_model_prefix)), tokenizer)
+    network = model_loading.as_network(
+        name, whole.get_submodule(str(whole.base_model_prefix)), tokenizer
+    )
     return CausalModel(network=network, whole=whole, head=head_alone(whole))
 
 
@@ -112,7 +107,7 @@ def _with_head(source: str, name: str) -> nn.Module:
     other = [kind for kind in config.architectures or () if OTHER_HEAD.search(kind)]
     if other:
         raise StudyError(f"{name}: saved as {other[0]}, without a language-model head")
-    whole, missing = load_as(transformers.AutoModelForCausalLM, source)
+    whole, missing = model_loading.load_as(transformers.AutoModelForCausalLM, source)
     if missing:
         heads = [key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")]
         what = "its head: it was saved without" if heads else missing[0]

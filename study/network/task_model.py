@@ -12,16 +12,8 @@ import transformers
 from torch import nn
 
 from ...errors import StudyError
+from . import model_loading
 from .language_head import tokens_predicted
-from .model_loading import (
-    file_of,
-    first_tokenizer,
-    load_as,
-    quiet,
-    refusing,
-    require_whole,
-    window_of,
-)
 
 OwnHead = Literal["next", "masked", "translated"]
 """What a head was trained to predict: the next token, masked tokens, or another text."""
@@ -71,7 +63,7 @@ class TaskModel:
 
     @property
     def window(self) -> int | None:
-        return window_of(self.whole, self.tokenizer)
+        return model_loading.window_of(self.whole, self.tokenizer)
 
 
 def load_task_model(
@@ -87,7 +79,7 @@ def load_task_model(
         StudyError: it is an adapter, has no tokenizer, or cannot be loaded.
     """
     tokenizer = load_tokenizer(source)
-    with refusing(source), quiet():
+    with model_loading.refusing(source), model_loading.quiet():
         config = transformers.AutoConfig.from_pretrained(source)
         kind = kind_of_head(config, tokenizer)
         if labelled and kind == "masked":
@@ -108,10 +100,10 @@ def load_tokenizer(source: str) -> Any:
     tokenizer knows a word."""
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{source}: no such folder, and a data set needs the weights of the base")
-    with refusing(source), quiet():
-        if file_of(source, "adapter_config.json"):
+    with model_loading.refusing(source), model_loading.quiet():
+        if model_loading.file_of(source, "adapter_config.json"):
             raise StudyError(f"{source} is an adapter: name the base that it was trained on")
-        config_file = file_of(source, "config.json")
+        config_file = model_loading.file_of(source, "config.json")
         if config_file is None and Path(source).is_dir():
             raise StudyError(f"{source}: no config.json: it is no folder of transformers")
         if config_file is None:
@@ -120,7 +112,7 @@ def load_tokenizer(source: str) -> Any:
                 "nor in the Hub's cache, and the Hub does not give them: download them first"
             )
         json.loads(config_file.read_text("utf-8"))
-        tokenizer = first_tokenizer(source)
+        tokenizer = model_loading.first_tokenizer(source)
     if tokenizer is None:
         raise StudyError(f"{source}: has no tokenizer, so that it cannot read texts")
     return tokenizer
@@ -128,7 +120,7 @@ def load_tokenizer(source: str) -> Any:
 
 def predicts_next_token(source: str, tokenizer: Any) -> bool:
     """Whether a model's architecture is one of causal language models, by its configuration."""
-    with refusing(source), quiet():
+    with model_loading.refusing(source), model_loading.quiet():
         config = transformers.AutoConfig.from_pretrained(source)
     return kind_of_head(config, tokenizer) == "next"
 
@@ -144,12 +136,12 @@ def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
 def _load(source: str, kind: OwnHead | None, dtype: torch.dtype) -> tuple[nn.Module, bool, bool]:
     """(model, whether it has its head, a pooler); the head where its weights are all there."""
     if kind is not None:
-        model, missing = load_as(getattr(transformers, KINDS[kind]), source, dtype)
+        model, missing = model_loading.load_as(getattr(transformers, KINDS[kind]), source, dtype)
         prefix = f"{model.base_model_prefix}."
         if all(key.startswith(prefix) for key in missing):
-            require_whole(source, missing)
+            model_loading.require_whole(source, missing)
             return model, True, False
-    model, missing = load_as(transformers.AutoModel, source, dtype)
-    require_whole(source, missing)
+    model, missing = model_loading.load_as(transformers.AutoModel, source, dtype)
+    model_loading.require_whole(source, missing)
     pooler = getattr(model, "pooler", None) is not None
     return model, False, pooler and not any("pooler" in key for key in missing)

@@ -4,20 +4,15 @@ import pytest
 from tiny_models import saved
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import (
-    place,
-    place_modules,
-    require_same_layers,
-    require_within_base,
-)
+from deltadex.indexer import architecture
 
 
 def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
-    base = place(saved("bloom").shapes, saved("bloom").config)
-    child = place(saved("bloom").shapes, None)
+    base = architecture.place(saved("bloom").shapes, saved("bloom").config)
+    child = architecture.place(saved("bloom").shapes, None)
 
     with pytest.raises(ModelError, match=r"layer-mismatch: .*config\.json does not say how"):
-        require_same_layers(child, base)
+        architecture.require_same_layers(child, base)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +33,9 @@ def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
 def test_an_adapter_on_some_modules_fits_and_one_of_a_deeper_or_wider_model_is_refused_by_its_own(
     module, shape, said
 ):
-    base = place(saved("llama").shapes, saved("llama").config)
+    base = architecture.place(saved("llama").shapes, saved("llama").config)
     fits = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
 
-    require_within_base(place_modules(fits, None), base)
+    architecture.require_within_base(architecture.place_modules(fits, None), base)
     with pytest.raises(ModelError, match=said):
-        require_within_base(place_modules({module: shape}, None), base)
+        architecture.require_within_base(architecture.place_modules({module: shape}, None), base)

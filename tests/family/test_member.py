@@ -7,18 +7,7 @@ from factories import write_file, write_files
 from model_folders import make_models
 
 from deltadex.errors import ModelError, SourceError
-from deltadex.indexer import IndexOptions
-from deltadex.indexer.family import (
-    Member,
-    find_member,
-    folder_members,
-    format_of,
-    is_wanted,
-    kind_of,
-    listed_members,
-    member_of,
-    same_base,
-)
+from deltadex.indexer import IndexOptions, family
 from deltadex.indexer.hub import HubModel
 from deltadex.indexer.untrusted_text import base_key
 from deltadex.records import ModelRecord
@@ -46,7 +35,7 @@ SPELLINGS = [
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_spelling_means_the_same_base(spelling):
     assert base_key(spelling) == "bertbaseuncased"
-    assert same_base(spelling, "google-bert/bert-base-uncased")
+    assert family.same_base(spelling, "google-bert/bert-base-uncased")
 
 
 OTHERS = ["bert-base-cased", "bert-large-uncased", "someone/bert-base-uncased-imdb"]
@@ -54,7 +43,7 @@ OTHERS = ["bert-base-cased", "bert-large-uncased", "someone/bert-base-uncased-im
 
 @pytest.mark.parametrize("other", [*OTHERS, "distilbert-base-uncased", "", ".", "/"])
 def test_another_name_is_another_base(other):
-    assert not same_base(other, "bert-base-uncased")
+    assert not family.same_base(other, "bert-base-uncased")
 
 
 @pytest.mark.parametrize(
@@ -69,20 +58,20 @@ def test_another_name_is_another_base(other):
 )
 def test_one_last_name_of_two_owners_is_two_bases(one, other):
     assert base_key(one) != base_key(other)
-    assert not same_base(one, other)
-    assert not same_base(other, one)
+    assert not family.same_base(one, other)
+    assert not family.same_base(other, one)
 
 
 @pytest.mark.parametrize("path", ["/data/roberta-base", "models/roberta-base", "..\\roberta-base"])
 def test_a_path_tells_no_owner_so_that_it_fits_any(path):
-    assert same_base(path, "klue/roberta-base")
-    assert same_base("klue/roberta-base", path)
+    assert family.same_base(path, "klue/roberta-base")
+    assert family.same_base("klue/roberta-base", path)
     assert base_key(path) == base_key("roberta-base")
 
 
 def test_the_tuned_release_of_a_base_is_of_its_family_and_not_the_other_way_round():
-    assert same_base("google/gemma-3-270m-it", "google/gemma-3-270m")
-    assert not same_base("google/gemma-3-270m", "google/gemma-3-270m-it")
+    assert family.same_base("google/gemma-3-270m-it", "google/gemma-3-270m")
+    assert not family.same_base("google/gemma-3-270m", "google/gemma-3-270m-it")
 
 
 FILES = {
@@ -99,18 +88,18 @@ FILES = {
 
 def hub_member(file, **fields):
     raw = {"id": "a/b", "siblings": [{"rfilename": file}], **fields}
-    return member_of(HubModel.from_json(raw), "base", claims=())
+    return family.member_of(HubModel.from_json(raw), "base", claims=())
 
 
 def keeps(member, *exclude, **options):
-    return is_wanted(member, IndexOptions(base="base", exclude=exclude, **options))
+    return family.is_wanted(member, IndexOptions(base="base", exclude=exclude, **options))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_kind_and_format_are_those_of_the_files(name):
     file, kind, form = FILES[name]
 
-    assert (kind_of(hub_member(file)), format_of(hub_member(file))) == (kind, form)
+    assert (family.kind_of(hub_member(file)), family.format_of(hub_member(file))) == (kind, form)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +121,7 @@ def test_an_exclusion_leaves_out_what_its_name_says(exclusion, left_out):
 
 def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept():
     counts = (None, 0, 9, 10, 11)
-    members = [Member(record=ModelRecord(id="a", base="b", downloads=n)) for n in counts]
+    members = [family.Member(record=ModelRecord(id="a", base="b", downloads=n)) for n in counts]
 
     assert [keeps(one, min_downloads=10) for one in members] == [True, False, False, True, True]
 
@@ -141,7 +130,7 @@ def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
     tagged = hub_member("model.safetensors", tags=["base_model:merge:x/y", "base_model:x/y"])
     listed = hub_member("model.safetensors", cardData={"base_model": ["x/one", "y/two"]})
 
-    assert kind_of(tagged) == kind_of(listed) == "merge"
+    assert family.kind_of(tagged) == family.kind_of(listed) == "merge"
     assert not keeps(tagged, "merges")
     assert not keeps(listed, "full")
 
@@ -151,7 +140,7 @@ def test_quantised_weights_under_a_usual_name_are_quantised_and_not_for_their_ta
     packed = hub_member("model.safetensors", tags=["4-bit", "awq"], safetensors=types)
     tagged = hub_member("model.safetensors", tags=["4-bit", "awq"])
 
-    assert (kind_of(packed), kind_of(tagged)) == ("quantized", "full")
+    assert (family.kind_of(packed), family.kind_of(tagged)) == ("quantized", "full")
     assert not keeps(packed, "quantized")
     assert keeps(packed, "gguf")
 
@@ -165,7 +154,9 @@ def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
     (models / ".hidden").symlink_to(models / "a-1")
     (models / "loop").symlink_to(models)
 
-    members = [m.record.id for m in folder_members(tmp_path, "b", leave_out=tmp_path / "base")]
+    members = [
+        m.record.id for m in family.folder_members(tmp_path, "b", leave_out=tmp_path / "base")
+    ]
 
     assert members == ["models/a-1", "models/b-0", "models/b-1", "models/one/two/a-0"]
 
@@ -174,15 +165,15 @@ def test_a_folder_that_is_a_model_is_one_and_a_list_names_paths_beside_it(tmp_pa
     models = make_models(tmp_path)
     (models / "list.txt").write_text("# a comment\na-0\n\nb-1  # and another\n./nothing\n")
 
-    (alone,) = folder_members(models / "a-0", "b", leave_out=None)
-    members = list(listed_members(models / "list.txt", "b"))
+    (alone,) = family.folder_members(models / "a-0", "b", leave_out=None)
+    members = list(family.listed_members(models / "list.txt", "b"))
 
     assert alone.record.id == "a-0"
     assert [m.record.id for m in members[:2]] == ["a-0", "b-1"]
     assert members[2].refusal.code == "not-found"
-    assert find_member("./none", "b").refusal.code == "not-found"
+    assert family.find_member("./none", "b").refusal.code == "not-found"
     with pytest.raises(SourceError, match="no such folder"):
-        list(folder_members(tmp_path / "none", "b", leave_out=None))
+        list(family.folder_members(tmp_path / "none", "b", leave_out=None))
 
 
 def test_checkpoints_of_a_run_share_it(tmp_path):
@@ -190,7 +181,7 @@ def test_checkpoints_of_a_run_share_it(tmp_path):
     for step in ("checkpoint-10", "checkpoint-20"):
         shutil.copytree(models / "b-0", models / "a-0" / step)
 
-    runs = {m.record.id: m.record.run for m in folder_members(models, "b", leave_out=None)}
+    runs = {m.record.id: m.record.run for m in family.folder_members(models, "b", leave_out=None)}
 
     assert runs["a-0"] == runs["a-0/checkpoint-10"] == runs["a-0/checkpoint-20"] == "a-0"
 
@@ -198,7 +189,7 @@ def test_checkpoints_of_a_run_share_it(tmp_path):
 def walked(folder, caplog):
     """Ids or reason codes of what is found, and what is said of the rest."""
     caplog.clear()
-    members = list(folder_members(folder, "b", leave_out=None))
+    members = list(family.folder_members(folder, "b", leave_out=None))
     assert all((m.refusal is None) == (m.folder is not None) for m in members)
     return {m.record.id: m.refusal and m.refusal.code for m in members}, caplog.text
 
@@ -242,7 +233,9 @@ def test_a_link_that_leads_out_later_is_not_followed(tmp_path):
     (models / ".store").mkdir()
     (models / "a-0").rename(models / ".store" / "a-0")
     (models / "imdb").symlink_to(".store/a-0")
-    (member,) = (m for m in folder_members(models, "b", leave_out=None) if m.record.id == "imdb")
+    (member,) = (
+        m for m in family.folder_members(models, "b", leave_out=None) if m.record.id == "imdb"
+    )
 
     (models / ".store").rename(tmp_path / "moved")
     (models / ".store").symlink_to(tmp_path / "moved")
@@ -276,13 +269,13 @@ def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
     for folder in ("styles", "a-0"):
         write_files(models / folder, dict.fromkeys(FOREIGN, b"\0" * 16))
 
-    members = {m.record.id: m for m in folder_members(models, "b", leave_out=None)}
+    members = {m.record.id: m for m in family.folder_members(models, "b", leave_out=None)}
 
     other = {f"{folder}/{file}" for folder in ("styles", "a-0") for file in FOREIGN}
     assert members.keys() == {"a-0", "a-1", "b-0", "b-1"} | other
     assert {members[id].refusal.code for id in other} == {"unsupported-adapter"}
     assert all(members[id].refusal is None for id in members.keys() - other)
-    refusal = find_member(str(models / "styles"), "b").refusal
+    refusal = family.find_member(str(models / "styles"), "b").refusal
     assert refusal is not None
     assert refusal.code == "unsupported-adapter"
 
@@ -293,7 +286,7 @@ def test_every_adapter_of_another_form_is_one_member_with_its_reason(tmp_path):
 def test_a_folder_of_weights_in_any_form_is_a_member(tmp_path, file):
     write_file(tmp_path / "all" / "m" / file, b"\0" * 16)
 
-    (member,) = folder_members(tmp_path / "all", "b", leave_out=None)
+    (member,) = family.folder_members(tmp_path / "all", "b", leave_out=None)
 
     assert member.record.id == "m"
     with pytest.raises(ModelError, match=r"no-weights|truncated|bad-header"):

@@ -3,15 +3,8 @@ import pytest
 import torch
 from catalogs import matrix_update
 
+from deltadex.indexer import delta
 from deltadex.indexer import delta as factors_module
-from deltadex.indexer.delta import (
-    DenseDelta,
-    Factors,
-    LowRankDelta,
-    factorise,
-    frobenius,
-    largest_noise_sigma,
-)
 from deltadex.indexer.fingerprint import MeanFactorsPool, family_layout, mean_factors_recipe
 from deltadex.records import Slot
 
@@ -26,7 +19,7 @@ def test_dense_factors_agree_with_the_exact_svd(shape):
     u, v = (torch.linalg.qr(torch.randn(n, min(shape), generator=generator)).Q for n in shape)
     matrix = (u / torch.arange(1, min(shape) + 1)) @ v.T
 
-    factors = factorise(DenseDelta(matrix), 8, seed=0, power_steps=2)
+    factors = delta.factorise(delta.DenseDelta(matrix), 8, seed=0, power_steps=2)
 
     exact = torch.linalg.svdvals(matrix.double())
     # Gu 2015, section 4: σ₈ lacks (σ₁₇/σ₈)¹⁰ = 5e-4 of itself, times what Ω makes of it: 4 in the
@@ -42,8 +35,8 @@ def test_a_low_rank_delta_gives_the_factors_of_its_product():
     generator = torch.Generator().manual_seed(4)
     left, right = torch.randn(60, 5, generator=generator), torch.randn(5, 44, generator=generator)
 
-    low = factorise(LowRankDelta(left, right), 16, seed=0)
-    dense = factorise(DenseDelta(left @ right), 16, seed=0)
+    low = delta.factorise(delta.LowRankDelta(left, right), 16, seed=0)
+    dense = delta.factorise(delta.DenseDelta(left @ right), 16, seed=0)
 
     assert len(low.sigma) == 5
     assert len(dense.sigma) == 5
@@ -54,16 +47,18 @@ def test_a_low_rank_delta_gives_the_factors_of_its_product():
 def test_a_zero_matrix_has_no_factors_and_one_thinner_than_the_rank_is_factored_whole():
     matrix = torch.randn(3, 50, generator=torch.Generator().manual_seed(5))
 
-    assert torch.allclose(product(factorise(DenseDelta(matrix), 16, seed=0)), matrix, atol=1e-5)
+    assert torch.allclose(
+        product(delta.factorise(delta.DenseDelta(matrix), 16, seed=0)), matrix, atol=1e-5
+    )
     for shape in ((6, 4), (1, 1)):
-        factors = factorise(DenseDelta(torch.zeros(shape)), 4, seed=0)
+        factors = delta.factorise(delta.DenseDelta(torch.zeros(shape)), 4, seed=0)
         assert (factors.sigma.shape, factors.fro_norm) == ((0,), 0.0)
 
 
 def test_noise_stays_below_the_predicted_singular_value():
     noise = np.random.default_rng(0).normal(size=(300, 200))
 
-    predicted = largest_noise_sigma(float(np.linalg.norm(noise)), (300, 200))
+    predicted = delta.largest_noise_sigma(float(np.linalg.norm(noise)), (300, 200))
 
     assert np.linalg.svd(noise, compute_uv=False)[0] == pytest.approx(predicted, rel=0.05)
 
@@ -78,7 +73,7 @@ def test_a_norm_is_that_of_all_entries_in_float64(monkeypatch, dtype, shape, tra
     if transposed:
         matrix = matrix.T
 
-    assert frobenius(matrix) == pytest.approx(float(matrix.double().norm()), rel=1e-6)
+    assert delta.frobenius(matrix) == pytest.approx(float(matrix.double().norm()), rel=1e-6)
 
 
 LAYOUT = family_layout(
@@ -103,7 +98,7 @@ def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
     for layer in range(3):
         matrix = torch.randn(6, 5, generator=generator)
         u, s, v = torch.linalg.svd(matrix)
-        factors = Factors(u=u[:, :2], sigma=s[:2], v=v[:2].T, fro_norm=1.0)
+        factors = delta.Factors(u=u[:, :2], sigma=s[:2], v=v[:2].T, fro_norm=1.0)
         update = matrix_update(Slot("encoder", layer, "q"))
         pool.take(update, factors, pool.features(update, factors))
         columns = u[:, :2].numpy()

@@ -9,18 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import UnknownRecipe
+from deltadex.indexer import fingerprint
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, factorise
-from deltadex.indexer.fingerprint import (
-    BLOCK_DIMS,
-    LEAST_INPUT,
-    SLOT_DIMS,
-    WEIGHTS,
-    SketchPool,
-    hash_rows,
-    make_pool,
-    sketch_recipe,
-    sketch_sides,
-)
 from deltadex.records import Slot
 from deltadex.store import SketchMatrix
 from deltadex.store.sketch_codes import MANY_NUMBERS, decode, inner_products, load_multiplier
@@ -41,13 +31,13 @@ def _updates(seed, rank=6, width=48):
 
 def _numbers(pool, slot):
     """A slot's part of the vector, block by block."""
-    vector, norm = SketchPool(pool.recipe, _slots={slot: pool._slots[slot]}).vector()
+    vector, norm = fingerprint.SketchPool(pool.recipe, _slots={slot: pool._slots[slot]}).vector()
     blocks = np.split(vector.astype(float) * norm, [512, 1536])
-    return dict(zip(SLOT_DIMS, blocks, strict=True))
+    return dict(zip(fingerprint.SLOT_DIMS, blocks, strict=True))
 
 
 def _pool(updates, *, order=1, seed=0, rank=16):
-    pool = SketchPool(sketch_recipe(rank))
+    pool = fingerprint.SketchPool(fingerprint.sketch_recipe(rank))
     for slot, (left, right) in list(updates.items())[::order]:
         _add(pool, slot, factorise(LowRankDelta(left, right), rank, seed=seed))
     return pool
@@ -58,8 +48,8 @@ def _exact_kernel(first, second):
     inner, squares = 0.0, [0.0, 0.0]
     for slot in SLOTS:
         pair = [(left @ right).double() for left, right in (first[slot], second[slot])]
-        for block, weight in WEIGHTS.items():
-            share = LEAST_INPUT if block == "input" else 1.0
+        for block, weight in fingerprint.WEIGHTS.items():
+            share = fingerprint.LEAST_INPUT if block == "input" else 1.0
             a, b = (_power(matrix, block) for matrix in pair)
             inner += weight * share * float((a * b).sum() / (a.norm() * b.norm()))
             squares = [square + weight * share for square in squares]
@@ -112,7 +102,7 @@ def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
     for seed in range(30):
         pools = []
         for updates in (first, second):
-            pool = SketchPool(sketch_recipe(16))
+            pool = fingerprint.SketchPool(fingerprint.sketch_recipe(16))
             object.__setattr__(pool.recipe, "seed", seed)
             for slot, (left, right) in updates.items():
                 _add(pool, slot, factorise(LowRankDelta(left, right), 16, seed=0))
@@ -125,7 +115,7 @@ def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
 
 
 def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does():
-    low, full = (SketchPool(sketch_recipe(4)) for _ in range(2))
+    low, full = (fingerprint.SketchPool(fingerprint.sketch_recipe(4)) for _ in range(2))
     generator = torch.Generator().manual_seed(0)
     left_out = []
     for slot in SLOTS:
@@ -139,9 +129,11 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does
     of_low, of_full = _input_square(low), _input_square(full)
 
     # Avron, Nguyen, Woodruff 2014, lemma on degree 2: variance (2 + 3²)/dim at most; 4 s.e.
-    tolerance = 4 * (11 / SLOT_DIMS["input"] / len(SLOTS)) ** 0.5
-    assert of_low == pytest.approx(WEIGHTS["input"] * LEAST_INPUT, rel=tolerance)
-    assert of_full == pytest.approx(WEIGHTS["input"] * np.mean(left_out), rel=tolerance)
+    tolerance = 4 * (11 / fingerprint.SLOT_DIMS["input"] / len(SLOTS)) ** 0.5
+    assert of_low == pytest.approx(
+        fingerprint.WEIGHTS["input"] * fingerprint.LEAST_INPUT, rel=tolerance
+    )
+    assert of_full == pytest.approx(fingerprint.WEIGHTS["input"] * np.mean(left_out), rel=tolerance)
     assert of_full > 4 * of_low
 
 
@@ -170,21 +162,21 @@ def test_a_slot_s_sketch_is_the_codes_of_its_numbers():
 @pytest.mark.parametrize(("cut_axis", "unseen"), [(0, "output"), (1, "input")])
 def test_a_side_that_is_not_seen_whole_counts_nothing(cut_axis, unseen):
     left, right = _updates(1)[SLOTS[0]]
-    pool = SketchPool(sketch_recipe(16))
+    pool = fingerprint.SketchPool(fingerprint.sketch_recipe(16))
     factors = factorise(LowRankDelta(left, right), 16, seed=0)
     _add(pool, SLOTS[0], factors, shape=(48, 24), cut_axis=cut_axis)
 
     weights = SketchMatrix.of_rows([{SLOTS[0]: pool.slot_sketch(SLOTS[0])}], pool.recipe).weights
 
-    assert dict(zip(SLOT_DIMS, weights[0, 0].tolist(), strict=True)) == {
-        block: float(block != unseen) for block in SLOT_DIMS
+    assert dict(zip(fingerprint.SLOT_DIMS, weights[0, 0].tolist(), strict=True)) == {
+        block: float(block != unseen) for block in fingerprint.SLOT_DIMS
     }
 
 
 @pytest.mark.parametrize("scale", [0.01, 100.0])
 def test_a_slot_counts_by_the_share_that_is_not_rounding(scale):
     left, right = _updates(1)[SLOTS[0]]
-    pool = SketchPool(sketch_recipe(16))
+    pool = fingerprint.SketchPool(fingerprint.sketch_recipe(16))
     factors = factorise(LowRankDelta(left * scale, right), 16, seed=0)
     _add(pool, SLOTS[0], factors, noise_norm=0.6 * factors.fro_norm)
 
@@ -196,7 +188,7 @@ def test_a_slot_counts_by_the_share_that_is_not_rounding(scale):
 
 def test_an_unknown_version_is_refused():
     with pytest.raises(UnknownRecipe, match="version 9"):
-        make_pool(replace(sketch_recipe(16), version=9), ())
+        fingerprint.make_pool(replace(fingerprint.sketch_recipe(16), version=9), ())
 
 
 @settings(max_examples=25, deadline=None)
@@ -205,15 +197,19 @@ def test_count_sketches_of_factors_are_what_their_definition_says(seed, n_out, n
     """Few rows leave buckets empty, few buckets take many rows."""
     generator = torch.Generator().manual_seed(seed)
     u, v = (torch.randn(n, 3, generator=generator) for n in (n_out, n_in))
-    dims = tuple(dim // folds for dim in BLOCK_DIMS.values())
+    dims = tuple(dim // folds for dim in fingerprint.BLOCK_DIMS.values())
 
-    sketches = sketch_sides(u, v, seed, "encoder.0.q/", dims).numpy()
+    sketches = fingerprint.sketch_sides(u, v, seed, "encoder.0.q/", dims).numpy()
 
     expected = []
-    for block, dim, sides in zip(BLOCK_DIMS, dims, [(u, v), (u, u), (v, v)], strict=True):
+    for block, dim, sides in zip(
+        fingerprint.BLOCK_DIMS, dims, [(u, v), (u, u), (v, v)], strict=True
+    ):
         for name, side in zip("ab", sides, strict=True):
             key = f"encoder.0.q//{block}/{name}"
-            buckets, signs = hash_rows(seed, key, len(side), BLOCK_DIMS[block])
+            buckets, signs = fingerprint.hash_rows(
+                seed, key, len(side), fingerprint.BLOCK_DIMS[block]
+            )
             numbers = np.zeros((dim, 3))
             for row in range(len(side)):
                 numbers[int(buckets[row]) % dim] += float(signs[row]) * side[row].double().numpy()

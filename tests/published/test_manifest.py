@@ -16,15 +16,8 @@ import deltadex as dx
 from deltadex.errors import BadIndex
 from deltadex.questions.face.searches import open_attached
 from deltadex.store.exchange import manifest_bytes, sha256_of
+from deltadex.store.published import manifest
 from deltadex.store.published import manifest as parts
-from deltadex.store.published.manifest import (
-    BLOCK,
-    MANIFEST,
-    decode_vectors,
-    encode_vectors,
-    parse_manifest,
-    vector_bytes,
-)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +29,7 @@ def published(tmp_path_factory):
 
 @pytest.fixture
 def document(published):
-    return json.loads((published / MANIFEST).read_bytes())
+    return json.loads((published / manifest.MANIFEST).read_bytes())
 
 
 WRONG = {
@@ -68,7 +61,7 @@ def test_what_cannot_be_or_is_missing_is_refused_by_field(document, name):
         del document[name]
 
     with pytest.raises(BadIndex, match=field):
-        parse_manifest(manifest_bytes(document))
+        manifest.parse_manifest(manifest_bytes(document))
 
 
 @example(b"[" * 200_000)
@@ -82,7 +75,7 @@ def test_what_cannot_be_or_is_missing_is_refused_by_field(document, name):
 )
 def test_anything_else_is_refused_in_one_line(data):
     with pytest.raises(BadIndex) as refused:
-        parse_manifest(data)
+        manifest.parse_manifest(data)
 
     assert "\n" not in str(refused.value)
     assert str(refused.value).isprintable()
@@ -98,7 +91,7 @@ def index(published, tmp_path):
 
 def exchange(index, change):
     """Replace the part of an index by another table, under the hash that it has."""
-    document = json.loads((index / MANIFEST).read_bytes())
+    document = json.loads((index / manifest.MANIFEST).read_bytes())
     (file,) = document["parts"]
     table = change(parquet.read_table(index / file["name"]))
     (index / file["name"]).unlink()
@@ -107,7 +100,7 @@ def exchange(index, change):
     digest = sha256_of(data)
     file.update(name=f"models-{digest[:16]}.parquet", sha256=digest, bytes=len(data))
     (index / "new").rename(index / file["name"])
-    (index / MANIFEST).write_bytes(manifest_bytes(document))
+    (index / manifest.MANIFEST).write_bytes(manifest_bytes(document))
 
 
 def column(table, name, values, type=None):
@@ -179,13 +172,15 @@ def unit_rows(draw):
 @given(rows=unit_rows())
 def test_eight_bits_come_back_within_the_stated_tolerance(rows):
     dim = rows.shape[1]
-    stored = encode_vectors(rows)
-    back = decode_vectors(stored, dim).astype(np.float64)
+    stored = manifest.encode_vectors(rows)
+    back = manifest.decode_vectors(stored, dim).astype(np.float64)
 
-    assert stored.shape == (len(rows), vector_bytes(dim))
-    padded = np.zeros((len(rows), -(-dim // BLOCK) * BLOCK))
+    assert stored.shape == (len(rows), manifest.vector_bytes(dim))
+    padded = np.zeros((len(rows), -(-dim // manifest.BLOCK) * manifest.BLOCK))
     padded[:, :dim] = np.abs(rows)
-    largest = np.repeat(padded.reshape(len(rows), -1, BLOCK).max(axis=2), BLOCK, axis=1)[:, :dim]
+    largest = np.repeat(
+        padded.reshape(len(rows), -1, manifest.BLOCK).max(axis=2), manifest.BLOCK, axis=1
+    )[:, :dim]
     # decoding divides by the length, which is that of the original within the same error
     assert (np.abs(back - rows) <= largest / 250 + 2.0**-17 + 0.02 * np.abs(rows)).all()
     assert np.abs((back * rows).sum(axis=1) - 1).max() < 1e-3

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from families import make_family, ranked
 
-from deltadex.search.evaluation import (
-    FamilyRetrieval,
-    QueryRetrieval,
-    bootstrap_interval,
-    permutation_test,
-    rank,
-)
+from deltadex.search import evaluation
 
 
 def share_of_relabellings_as_pure(family, exclude):
@@ -42,8 +36,8 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     labels = ["a", "a", "a", "b", "b", None, "b"]
     family = make_family(vectors, labels, ["x", None, "y", "x", "z", "z", None])
 
-    retrieval = FamilyRetrieval.of(family, exclude)
-    found = permutation_test(retrieval, rank(retrieval))
+    retrieval = evaluation.FamilyRetrieval.of(family, exclude)
+    found = evaluation.permutation_test(retrieval, evaluation.rank(retrieval))
 
     # 999 draws: a standard error of at most 0.016
     expected = share_of_relabellings_as_pure(family, exclude)
@@ -66,7 +60,7 @@ def test_the_interval_draws_datasets_then_models():
         means.append(np.mean(drawn))
     spread = np.quantile(means, [0.025, 0.975])
     results = [
-        QueryRetrieval(
+        evaluation.QueryRetrieval(
             model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
             nn1=False, average_precision=0.0, retrieved=(None,),
         )
@@ -75,4 +69,4 @@ def test_the_interval_draws_datasets_then_models():
     ]  # fmt: skip
 
     # the ends of 2,000 draws, here and there, have a standard error of about 0.004
-    assert bootstrap_interval(results) == pytest.approx(spread, abs=0.02)
+    assert evaluation.bootstrap_interval(results) == pytest.approx(spread, abs=0.02)

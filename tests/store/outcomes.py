@@ -4,22 +4,11 @@ import json
 
 import numpy as np
 
-from deltadex.records import (
-    LINEAR_DIM,
-    LINEAR_LAYER_DIM,
-    DataSet,
-    Fingerprint,
-    Indexed,
-    LinearSketch,
-    ModelRecord,
-    Recipe,
-    Slot,
-    SlotStats,
-)
+from deltadex import records
 from deltadex.store import StoredSignature, encode_sketch
 
-RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:8"),))
-OTHER = Recipe(name="mean-factors", rank=2, dim=6)
+RECIPE = records.Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:8"),))
+OTHER = records.Recipe(name="mean-factors", rank=2, dim=6)
 SIGNATURE = StoredSignature(
     base="org/base",
     version=1,
@@ -44,11 +33,11 @@ def sketch(rng):
 
 def linear(seed, recipe=RECIPE):
     rng = np.random.default_rng(seed)
-    return LinearSketch(
+    return records.LinearSketch(
         recipe=recipe.id,
-        pooled=rng.normal(size=LINEAR_DIM).astype(np.float32),
+        pooled=rng.normal(size=records.LINEAR_DIM).astype(np.float32),
         layers={
-            ("encoder", layer): rng.normal(size=LINEAR_LAYER_DIM).astype(np.float32)
+            ("encoder", layer): rng.normal(size=records.LINEAR_LAYER_DIM).astype(np.float32)
             for layer in range(2)
         },
     )
@@ -57,8 +46,8 @@ def linear(seed, recipe=RECIPE):
 def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=True, **record):
     rng = np.random.default_rng(seed)
     slots = tuple(
-        SlotStats(
-            slot=Slot("encoder", layer, "q"),
+        records.SlotStats(
+            slot=records.Slot("encoder", layer, "q"),
             shape=(4, 3),
             fro_norm=1.5,
             relative_norm=None if layer else 0.01,
@@ -71,9 +60,9 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
         )
         for layer in range(2)
     )
-    return Indexed(
-        model=ModelRecord(id=id, base=base, signature=signature, **record),
-        fingerprints=(Fingerprint(recipe=recipe, vector=unit(seed, recipe.dim), norm=2.0),),
+    return records.Indexed(
+        model=records.ModelRecord(id=id, base=base, signature=signature, **record),
+        fingerprints=(records.Fingerprint(recipe=recipe, vector=unit(seed, recipe.dim), norm=2.0),),
         slots=slots,
         bytes_read=10,
         seconds=0.1,
@@ -88,7 +77,7 @@ def numbered(n, name="m{:02}", *, first=0, **known):
 
 def data_set(name, *, seed=0, base="base", sha256="0" * 64):
     rng = np.random.default_rng(seed)
-    return DataSet(
+    return records.DataSet(
         name=name,
         base=base,
         loss="causal-lm",
@@ -96,9 +85,9 @@ def data_set(name, *, seed=0, base="base", sha256="0" * 64):
         examples=512,
         settings={"seed": seed, "max_examples": 512},
         counts={"rows": 600, "skipped": {"empty": 3}},
-        fingerprint=Fingerprint(recipe=RECIPE, vector=unit(seed, RECIPE.dim), norm=2.0),
+        fingerprint=records.Fingerprint(recipe=RECIPE, vector=unit(seed, RECIPE.dim), norm=2.0),
         sketches={
-            part: {Slot("encoder", layer, "q"): sketch(rng) for layer in range(2)}
+            part: {records.Slot("encoder", layer, "q"): sketch(rng) for layer in range(2)}
             for part in ("whole", "group 0", "group 1", "shuffled 0")
         },
     )

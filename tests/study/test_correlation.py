@@ -10,18 +10,7 @@ from scipy import stats
 
 from deltadex.errors import RequestError
 from deltadex.records import Slot, SlotStats
-from deltadex.study.correlation.measures import (
-    MeasuredModel,
-    correlate_columns,
-    family_values,
-    find_measure,
-    holm,
-    interval,
-    numbers_of,
-    permutation_p,
-    read_columns,
-    spearman,
-)
+from deltadex.study.correlation import measures
 
 NUMBERS = st.lists(st.integers(-4, 4), min_size=3, max_size=12)
 
@@ -32,20 +21,20 @@ def test_rho_is_scipys_also_with_ties_and_under_monotone_maps(data):
     x = np.array(data.draw(NUMBERS), dtype=np.float64)
     y = np.array(data.draw(st.permutations(x.tolist())), dtype=np.float64)
 
-    rho = spearman(x, y)
+    rho = measures.spearman(x, y)
 
     if len(set(x)) == 1:
         assert rho is None
         return
     assert rho == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
-    assert spearman(np.exp(x), -(y**3)) == pytest.approx(-rho, abs=1e-12)
+    assert measures.spearman(np.exp(x), -(y**3)) == pytest.approx(-rho, abs=1e-12)
 
 
 def test_few_pairs_are_tested_by_every_permutation():
     x, y = np.random.default_rng(5).standard_normal((2, 5))
     observed = abs(stats.spearmanr(x, y).statistic)
 
-    p = permutation_p(x, y, seed=0)
+    p = measures.permutation_p(x, y, seed=0)
 
     every = [
         abs(stats.spearmanr(x, order).statistic) >= observed - 1e-9
@@ -60,16 +49,16 @@ def test_the_interval_covers_the_true_rho():
     y = r * x + np.sqrt(1 - r**2) * e
     true = 6 / np.pi * np.arcsin(r / 2)  # of two normal variables (Pearson 1907)
 
-    bounds = [interval(spearman(a, b), n) for a, b in zip(x, y, strict=True)]
+    bounds = [measures.interval(measures.spearman(a, b), n) for a, b in zip(x, y, strict=True)]
 
-    low, high = interval(1.0, 6)  # a perfect order has one too
+    low, high = measures.interval(1.0, 6)  # a perfect order has one too
     assert 0 < low < high < 1
     covered = np.mean([low <= true <= high for low, high in bounds])
     assert 0.925 <= covered <= 0.995  # 95 % ± 4 s.e. below; conservative for few pairs
 
 
 def test_columns_are_compared_over_the_names_that_have_both_with_holms_step_down_rule():
-    adjusted = holm([0.01, None, 0.04, 0.03])
+    adjusted = measures.holm([0.01, None, 0.04, 0.03])
     assert adjusted == [pytest.approx(0.03), None, pytest.approx(0.06), pytest.approx(0.06)]
     values = {f"m{i}": float(i) for i in range(8)}
     columns = {
@@ -80,7 +69,7 @@ def test_columns_are_compared_over_the_names_that_have_both_with_holms_step_down
         "odd": {f"m{i}": float(i % 2) for i in range(8)},
     }
 
-    up, down, few, flat, odd = correlate_columns(values, columns)
+    up, down, few, flat, odd = measures.correlate_columns(values, columns)
 
     assert (up.n, up.rho, up.verdict) == (7, pytest.approx(1.0), "rises with it")
     assert (down.rho, down.verdict) == (pytest.approx(-1.0), "falls with it")
@@ -141,22 +130,22 @@ COMPONENTS = {
 )
 def test_a_measure_is_named_by_its_way_through_the_document(measure, chosen, value):
     study = measure.split(".")[0]
-    numbers = numbers_of(
+    numbers = measures.numbers_of(
         study, {"geometry": GEOMETRY, "components": {"stacks": {"encoder": COMPONENTS}}}[study]
     )
-    name = find_measure(measure, (number.name for number in numbers))
+    name = measures.find_measure(measure, (number.name for number in numbers))
     own = tuple(number for number in numbers if number.name == name)
 
-    assert MeasuredModel(model="m", numbers=own).value(**chosen) == value
+    assert measures.MeasuredModel(model="m", numbers=own).value(**chosen) == value
 
 
 def test_unknown_and_ambiguous_measures_list_what_there_is():
-    names = [number.name for number in numbers_of("geometry", GEOMETRY)]
+    names = [number.name for number in measures.numbers_of("geometry", GEOMETRY)]
 
     with pytest.raises(RequestError, match=r"several measures: .*facco\.dimension, .*mle\.dim"):
-        find_measure("geometry.dimension", names)
+        measures.find_measure("geometry.dimension", names)
     with pytest.raises(RequestError, match=r"there are: geometry\.anisotropy\.centred, "):
-        find_measure("geometry.anisotropy", names)
+        measures.find_measure("geometry.anisotropy", names)
 
 
 def slot(layer, norm, relative):
@@ -170,13 +159,13 @@ def slot(layer, norm, relative):
 def test_norms_of_slots_add_up_by_their_squares():
     slots = [slot(0, 3.0, 0.3), slot(1, 4.0, 0.2)]
 
-    whole, first = family_values(slots), family_values(slots, layer=0)
+    whole, first = measures.family_values(slots), measures.family_values(slots, layer=0)
 
     assert whole["slots.fro_norm"] == pytest.approx(5.0)
     assert whole["slots.relative_norm"] == pytest.approx(5 / np.hypot(10, 20))
     assert (whole["slots.stable_rank"], first["slots.relative_norm"]) == (1.5, pytest.approx(0.3))
-    assert "slots.relative_norm" not in family_values([slot(0, 3.0, None)])
-    assert family_values(slots, layer=7) == {}
+    assert "slots.relative_norm" not in measures.family_values([slot(0, 3.0, None)])
+    assert measures.family_values(slots, layer=7) == {}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +178,7 @@ def test_norms_of_slots_add_up_by_their_squares():
 def test_a_file_of_columns_is_read_whatever_separates_them(tmp_path, content):
     (tmp_path / "a.csv").write_text(content)
 
-    given_file = read_columns(tmp_path / "a.csv", (), "models")
+    given_file = measures.read_columns(tmp_path / "a.csv", (), "models")
 
     assert given_file.columns == {"accuracy": {"a": 0.5, "b": 0.75}}
     assert given_file.broken == ()
@@ -199,7 +188,7 @@ def test_rows_and_cells_that_cannot_be_used_are_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("group,size,more\neng,3,1\n,4,1\neng,5,1\nfra,many,1\ndeu,,2\nrus\nita,inf,1\n")
 
-    given_file = read_columns(path, ["Size"], "groups")
+    given_file = measures.read_columns(path, ["Size"], "groups")
 
     assert given_file.columns == {"size": {"eng": 3.0}}
     assert given_file.names == ("eng", "fra", "deu", "ita")
@@ -225,4 +214,4 @@ def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, line):
     (tmp_path / "a.csv").write_text(content)
 
     with pytest.raises(RequestError, match=line):
-        read_columns(tmp_path / "a.csv", (), "models")
+        measures.read_columns(tmp_path / "a.csv", (), "models")

@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.geometry import gaussian_divergence
-from deltadex.study.geometry.moments import (
-    CrossMoments,
-    LayerStep,
-    Moments,
-    StreamMoments,
-    gaussian_floor,
-    layer_linearity,
-)
+from deltadex.study.geometry import gaussian_divergence, moments
 
 
 def gaussian_by_formula(mean_a, spread_a, mean_b, spread_b):
@@ -31,7 +23,7 @@ def make_clouds(n=3000, dim=5, seed=0):
 
 
 def kl(ours, theirs, **options):
-    return gaussian_divergence(Moments.of(ours), Moments.of(theirs), **options)
+    return gaussian_divergence(moments.Moments.of(ours), moments.Moments.of(theirs), **options)
 
 
 def test_gauss_over_all_axes_is_the_textbook_formula():
@@ -48,7 +40,7 @@ def test_gauss_over_all_axes_is_the_textbook_formula():
 
 
 def floor_of(rows):
-    return gaussian_floor([Moments.of(rows[::2]), Moments.of(rows[1::2])])
+    return moments.gaussian_floor([moments.Moments.of(rows[::2]), moments.Moments.of(rows[1::2])])
 
 
 def test_equal_clouds_are_at_zero_and_the_floor_is_what_halves_differ_by():
@@ -61,7 +53,7 @@ def test_equal_clouds_are_at_zero_and_the_floor_is_what_halves_differ_by():
     assert 0.0 < floor < 0.05
     assert found.floor == floor
     for parts in ([ours], [ours, ours[:0]]):
-        assert gaussian_floor([Moments.of(part) for part in parts]) is None
+        assert moments.gaussian_floor([moments.Moments.of(part) for part in parts]) is None
 
 
 def test_too_few_tokens_and_axes_have_no_divergence_and_a_reason():
@@ -87,9 +79,13 @@ def make_step(n=300, dim=6, *, noise=0.3, seed=0, offset=0.0):
 
 def linearity(*parts):
     """Of (input, output) of a layer, once or by halves."""
-    return layer_linearity(
+    return moments.layer_linearity(
         [
-            LayerStep(Moments.of(before), Moments.of(after), CrossMoments.of(before, after))
+            moments.LayerStep(
+                moments.Moments.of(before),
+                moments.Moments.of(after),
+                moments.CrossMoments.of(before, after),
+            )
             for before, after in parts
         ]
     )
@@ -177,7 +173,7 @@ def test_directions_that_one_half_lacks_are_not_mapped_by_rounding():
 @settings(max_examples=20, deadline=None)
 def test_streamed_moments_do_not_depend_on_batches(cuts, seed):
     hidden = np.random.default_rng(seed).standard_normal((3, 80, 4)) + 50.0
-    stream = StreamMoments(3, 4)
+    stream = moments.StreamMoments(3, 4)
 
     for part in np.split(hidden, sorted(cuts), axis=1):
         stream.update(part)

@@ -5,14 +5,7 @@ import pytest
 import torch
 from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_task_model
 
-from deltadex.data.gradients import (
-    DataQueryOptions,
-    DenseSum,
-    GradientSums,
-    StreamedSum,
-    fingerprint_data,
-    layer_matrices,
-)
+from deltadex.data import gradients
 from deltadex.data.losses import choose_loss
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import make_recipe
@@ -49,8 +42,8 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
     head, kind = KINDS[name]
     model, examples = tiny_task_model(name, head), make_examples(10, **kind)
     loss, encoded = _loss(model, examples)
-    matrices = layer_matrices(model.whole, model.config.to_dict())
-    sums = GradientSums(matrices, None, model.device)
+    matrices = gradients.layer_matrices(model.whole, model.config.to_dict())
+    sums = gradients.GradientSums(matrices, None, model.device)
     n_predicted = 0
     with sums.collecting(model.whole):
         for first in range(0, len(encoded), 3):
@@ -78,7 +71,7 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
 def test_stacked_experts_are_left_out():
     model = tiny_task_model("mixtral", "next")
 
-    matrices = layer_matrices(model.whole, model.config.to_dict())
+    matrices = gradients.layer_matrices(model.whole, model.config.to_dict())
 
     assert not any("experts" in name for name in matrices.modules)
     assert {"q", "k", "v", "o"} <= {p.slot.role for p in matrices.placements}
@@ -89,7 +82,9 @@ def test_streamed_sums_give_the_fingerprint_of_the_matrices():
     model, examples = tiny_task_model("gpt2", "next", n_embd=16), make_examples(24)
 
     dense, streamed = (
-        fingerprint_data(model, examples, RECIPE, DataQueryOptions(streamed=s, parts=2))
+        gradients.fingerprint_data(
+            model, examples, RECIPE, gradients.DataQueryOptions(streamed=s, parts=2)
+        )
         for s in (False, True)
     )
 
@@ -109,8 +104,8 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
     scales = 0.8 ** torch.arange(60.0)
     whole = (left * scales) @ right.T
     exact, found = (
-        DenseSum((300, 200), torch.device("cpu")),
-        StreamedSum((300, 200), torch.device("cpu"), 40),
+        gradients.DenseSum((300, 200), torch.device("cpu")),
+        gradients.StreamedSum((300, 200), torch.device("cpu"), 40),
     )
     for total in (exact, found):
         for start in range(0, 60, 7):
@@ -128,7 +123,7 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
 def test_sums_of_parts_add_up():
     rng = torch.Generator().manual_seed(0)
     deltas, inputs = torch.randn(30, 20, generator=rng), torch.randn(30, 50, generator=rng)
-    for kind, columns in ((DenseSum, ()), (StreamedSum, (30,))):
+    for kind, columns in ((gradients.DenseSum, ()), (gradients.StreamedSum, (30,))):
         whole, first, second = (kind((20, 50), torch.device("cpu"), *columns) for _ in range(3))
         whole.add(deltas, inputs)
         first.add(deltas[:11], inputs[:11])
@@ -144,10 +139,10 @@ def test_sums_of_parts_add_up():
 def test_no_set_of_gradients_is_held():
     """Of a model whose matrices are large beside its activations, streamed."""
     model = tiny_task_model("gpt2", "next", n_embd=512, n_head=4)
-    matrices = layer_matrices(model.whole, model.config.to_dict())
+    matrices = gradients.layer_matrices(model.whole, model.config.to_dict())
     n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
     loss, encoded = _loss(model, make_examples(8))
-    sums = GradientSums(matrices, 24, model.device)
+    sums = gradients.GradientSums(matrices, 24, model.device)
 
     with sums.collecting(model.whole), torch.profiler.profile(profile_memory=True) as profile:
         value, _ = loss.total(encoded[:2])

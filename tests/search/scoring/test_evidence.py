@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import laplace
 from sklearn.linear_model import LogisticRegression
 
-from deltadex.search.evidence import (
-    FEWEST_MODELS,
-    Calibration,
-    LabelledCohort,
-    calibrate,
-    codes_of_labels,
-    fit_choices,
-    null_rates,
-    supports,
-)
+from deltadex.search import evidence
 from deltadex.store import FamilyView, ModelLabel
 
 NOTHING = "no model stands out"
@@ -28,14 +19,16 @@ falling_z = st.lists(st.floats(-50, 50), min_size=1, max_size=40).map(
 rankings = st.lists(
     st.tuples(st.floats(-5, 20), st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=30
 ).map(lambda rows: sorted(rows, key=lambda row: -row[0]))
-LIKE_IT = Calibration(models=60, source="families like it", queries=40, weights=(-4.0, 0.8))
+LIKE_IT = evidence.Calibration(
+    models=60, source="families like it", queries=40, weights=(-4.0, 0.8)
+)
 
 
 @given(falling_z, st.integers(0, 30), st.floats(0.2, 5))
 def test_rates_of_the_null_are_those_of_benjamini_and_hochberg(z, more, rate):
     n = len(z) + more
 
-    found = null_rates(z, rate, n, np.zeros(len(z), bool))
+    found = evidence.null_rates(z, rate, n, np.zeros(len(z), bool))
 
     p = laplace.sf(z, scale=rate)
     for place, own in enumerate(z):
@@ -84,9 +77,12 @@ def test_a_filter_does_not_make_an_answer_sure():
 
 @given(rankings)
 def test_a_support_is_a_weighted_mean_of_three_of_a_label(rows):
-    z, codes = np.array([row[0] for row in rows]), codes_of_labels([row[1] for row in rows])
+    z, codes = (
+        np.array([row[0] for row in rows]),
+        evidence.codes_of_labels([row[1] for row in rows]),
+    )
 
-    of_rows, best, labels = supports(z, codes, np.ones(len(z), bool))
+    of_rows, best, labels = evidence.supports(z, codes, np.ones(len(z), bool))
 
     for row in np.flatnonzero(codes >= 0):
         others = [z[k] for k in range(len(z)) if codes[k] == codes[row] and k != row]
@@ -112,17 +108,17 @@ def make_family(n, n_datasets, seed=0, height=0.0):
 
 
 def ask(z, labels, n_family=None):
-    return calibrate(z, labels, ~np.eye(len(z), dtype=bool), n_family or len(z))
+    return evidence.calibrate(z, labels, ~np.eye(len(z), dtype=bool), n_family or len(z))
 
 
 @pytest.mark.parametrize(
     ("n", "n_datasets", "source"),
     [
         (40, 8, "labelled models of the family"),
-        (FEWEST_MODELS, 4, "labelled models of the family"),
+        (evidence.FEWEST_MODELS, 4, "labelled models of the family"),
         (40, 40, "families like it"),
         (40, 1, "families like it"),
-        (FEWEST_MODELS - 1, 3, "the null alone"),
+        (evidence.FEWEST_MODELS - 1, 3, "the null alone"),
         (2, 1, "the null alone"),
     ],
 )
@@ -130,7 +126,7 @@ def test_a_family_calibrates_by_what_it_knows(n, n_datasets, source):
     calibration = ask(*make_family(n, n_datasets, height=4.0))
 
     assert calibration.source == source
-    assert calibration.queries == (n if n >= FEWEST_MODELS and n_datasets > 1 else 0)
+    assert calibration.queries == (n if n >= evidence.FEWEST_MODELS and n_datasets > 1 else 0)
 
 
 def test_labels_that_do_not_follow_the_data_move_nothing():
@@ -143,7 +139,7 @@ def test_coefficients_are_those_of_scikit_learn():
     right = rng.random(200) < 1 / (1 + np.exp(-x @ [0.5, 2.0, -1.0]))
     weights, precision = rng.uniform(0.2, 2, 200), 0.7
 
-    found = fit_choices(
+    found = evidence.fit_choices(
         x[:, None, :], np.ones((200, 1), bool), np.where(right, 0, -1), weights,
         [0.0] * 3, [precision] * 3,
     )  # fmt: skip
@@ -189,7 +185,7 @@ class _View(FamilyView):
 
 def test_a_calibration_is_by_the_stated_labels_as_of_now():
     z, labels = make_family(40, 8)
-    cohort = LabelledCohort(np.arange(40), z, ~np.eye(40, dtype=bool))
+    cohort = evidence.LabelledCohort(np.arange(40), z, ~np.eye(40, dtype=bool))
     by_labels, without = ask(z, labels), ask(z, [None] * 40)
 
     known = cohort.calibration(_View(labels))

@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.search.family_scores import (
-    Traits,
-    deviation,
-    lower_spread,
-    measure_traits,
-    normalised,
-    profile_correlations,
-    weights_by_kinds,
-)
+from deltadex.search import family_scores
 
 BLOCKS = ("update", "output", "input")
 
@@ -28,7 +20,7 @@ def make_cosines(seed, n=9, blocks=3):
 def family_traits(cosines, kinds, n_kinds=2):
     """Of a family that is its own cohort."""
     counts = ~np.eye(cosines.shape[1], dtype=bool)
-    return measure_traits(
+    return family_scores.measure_traits(
         cosines, kinds, every_block(cosines), kinds, counts.astype(float), counts, n_kinds
     )
 
@@ -44,9 +36,9 @@ def halves(n, of_first):
 
 def test_z_is_the_mean_of_both_models_z_block_by_block_by_hand():
     cosines, kinds = make_cosines(0, n=12), halves(12, 6)
-    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+    weights = family_scores.weights_by_kinds(BLOCKS, ("adapter", "full"))
 
-    scores = normalised(cosines, *[family_traits(cosines, kinds)] * 2, weights)
+    scores = family_scores.normalised(cosines, *[family_traits(cosines, kinds)] * 2, weights)
 
     for i in range(12):
         for j in range(12):
@@ -84,7 +76,7 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     other[:, :, 3] = other[:, 3, :] = 0.99
 
     first, second = (
-        measure_traits(c, kinds, every_block(c), kinds, weights, counts, 1)
+        family_scores.measure_traits(c, kinds, every_block(c), kinds, weights, counts, 1)
         for c in (cosines, other)
     )
 
@@ -101,10 +93,10 @@ def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
     rng = np.random.default_rng(seed)
     scores, counts = rng.normal(size=(7, 7)), ~np.eye(7, dtype=bool)
     shapes = {"centres": np.zeros((1, 7, 1)), "spreads": np.ones((1, 7, 1)), "counts": counts}
-    traits = Traits.of(kinds=np.zeros(7, np.int64), blocks=np.ones((7, 1)), **shapes)
+    traits = family_scores.Traits.of(kinds=np.zeros(7, np.int64), blocks=np.ones((7, 1)), **shapes)
     traits = traits.with_profile(scores)
 
-    found = profile_correlations(traits, traits)
+    found = family_scores.profile_correlations(traits, traits)
 
     for i in range(7):
         for j in range(7):
@@ -124,7 +116,9 @@ def test_a_right_tail_does_not_widen_the_spread_of_strangers(seed, n):
     values = np.random.default_rng(seed).normal(size=n)
     with_tail = values + 50.0 * (values > np.quantile(values, 0.8))
 
-    assert lower_spread(with_tail) == pytest.approx(lower_spread(values))
-    assert deviation(values) == (float(np.median(values)), float(np.std(values)))
+    assert family_scores.lower_spread(with_tail) == pytest.approx(
+        family_scores.lower_spread(values)
+    )
+    assert family_scores.deviation(values) == (float(np.median(values)), float(np.std(values)))
     few = values[:19]
-    assert lower_spread(few) == deviation(few)
+    assert family_scores.lower_spread(few) == family_scores.deviation(few)
