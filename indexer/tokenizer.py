@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from ..errors import ModelError
@@ -29,31 +30,34 @@ def read_tokenizer(content: Content) -> bytes | None:
 
     Raises `ModelError` (`bad-config`) for files that are there and cannot be read.
     """
-    for files, build in _BUILDERS.items():
+    for files, (beside, _) in _BUILDERS.items():
         texts = [content(name) for name in files]
         if all(text is not None for text in texts):
-            try:
-                whole = build(content, *texts)
-            except ModelError:
-                raise
-            # of the library's own, which has no other class
-            except Exception as err:
-                line = f"{files[0]}: no tokenizer can be made of it"
-                raise ModelError("bad-config", line) from err
-            return json.dumps(
-                {key: value for key, value in whole.items() if key not in LEFT_OUT},
-                ensure_ascii=False,
-                sort_keys=True,
-                separators=(",", ":"),
-            ).encode()
+            return _made(files, *texts, *(content(name) for name in beside))
     return None
+
+
+@lru_cache(maxsize=2)  # models of a family have the base's files, or those of one other save
+def _made(files: tuple[str, ...], *texts: bytes | None) -> bytes:
+    try:
+        whole = _BUILDERS[files][1](*texts)
+    except ModelError:
+        raise
+    # of the library's own, which has no other class
+    except Exception as err:
+        raise ModelError("bad-config", f"{files[0]}: no tokenizer can be made of it") from err
+    return json.dumps(
+        {key: value for key, value in whole.items() if key not in LEFT_OUT},
+        ensure_ascii=False,
+        sort_keys=True,
+        separators=(",", ":"),
+    ).encode()
 
 
 def files_of(names: Collection[str]) -> list[str]:
     """The files that `read_tokenizer` reads where these are there."""
-    for files in _BUILDERS:
+    for files, (beside, _) in _BUILDERS.items():
         if set(files) <= set(names):
-            beside = ["tokenizer_config.json"] if files == ("vocab.txt",) else []
             return [*files, *(name for name in beside if name in names)]
     return []
 
@@ -68,19 +72,19 @@ def difference(own: bytes, base_hash: str, base: bytes) -> bytes:
     return json.dumps({"extends": base_hash, "added_tokens": added}, ensure_ascii=False).encode()
 
 
-def _whole(content: Content, text: bytes) -> dict[str, Any]:
+def _whole(text: bytes) -> dict[str, Any]:
     return read_json(text, name="tokenizer.json", most_bytes=LARGEST_TOKENIZER)
 
 
-def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
+def _wordpiece(vocabulary: bytes, config: bytes | None) -> dict[str, Any]:
     from tokenizers import BertWordPieceTokenizer
 
     lines = _text(vocabulary, "vocab.txt").split("\n")
     rows = {line.rstrip("\r"): row for row, line in enumerate(lines) if line}
     settings: Mapping[str, Any] = {}
-    if (text := content("tokenizer_config.json")) is not None:
+    if config is not None:
         with suppress(ModelError):
-            settings = read_json(text, name="tokenizer_config.json")
+            settings = read_json(config, name="tokenizer_config.json")
     made = BertWordPieceTokenizer(
         rows, lowercase=bool(settings.get("do_lower_case", True)), unk_token="[UNK]"
     )
@@ -88,7 +92,7 @@ def _wordpiece(content: Content, vocabulary: bytes) -> dict[str, Any]:
     return read_json(made.to_str().encode(), name="vocab.txt", most_bytes=LARGEST_TOKENIZER)
 
 
-def _byte_pairs(content: Content, vocabulary: bytes, merges: bytes) -> dict[str, Any]:
+def _byte_pairs(vocabulary: bytes, merges: bytes) -> dict[str, Any]:
     from tokenizers import ByteLevelBPETokenizer
 
     rows = read_json(vocabulary, name="vocab.json", most_bytes=LARGEST_TOKENIZER)
@@ -99,10 +103,13 @@ def _byte_pairs(content: Content, vocabulary: bytes, merges: bytes) -> dict[str,
     return read_json(made.to_str().encode(), name="vocab.json", most_bytes=LARGEST_TOKENIZER)
 
 
-_BUILDERS: Mapping[tuple[str, ...], Callable[..., dict[str, Any]]] = {
-    ("tokenizer.json",): _whole,
-    ("vocab.txt",): _wordpiece,
-    ("vocab.json", "merges.txt"): _byte_pairs,
+Beside = tuple[str, ...]
+"""Files that say more where they are there."""
+
+_BUILDERS: Mapping[tuple[str, ...], tuple[Beside, Callable[..., dict[str, Any]]]] = {
+    ("tokenizer.json",): ((), _whole),
+    ("vocab.txt",): (("tokenizer_config.json",), _wordpiece),
+    ("vocab.json", "merges.txt"): ((), _byte_pairs),
 }
 
 
