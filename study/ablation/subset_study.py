@@ -9,17 +9,18 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import count
 from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import TextBatch, padded
-from ..network.language_head import LanguageHead, Prediction, prediction_of
+from ..network.language_head import Prediction, prediction_of
 from ..network.model_loading import Network
 from . import subsets
 from .ablation import TASKS, Ablation, Task
-from .annotated_words import AnnotatedWords, pseudo_words, word_shapes
+from .annotated_words import AnnotatedWords, Word, pseudo_words, word_shapes
 from .measures import (
     TRAININGS,
     masked_accuracy,
@@ -159,16 +160,15 @@ def _replacements(
 
 
 def items_of_words(
-    texts: Sequence[EncodedText],
-    text: Int64[np.ndarray, " words"],
-    spans: Sequence[tuple[int, int]],
+    texts: Sequence[EncodedText], words: Sequence[Word]
 ) -> list[Int64[np.ndarray, " _"]]:
     """Of each text, the word that each counted token lies in; words do not overlap."""
     items = [np.full(len(encoded.ids), NO_ITEM, dtype=np.int64) for encoded in texts]
-    for word, (place, (start, end)) in enumerate(zip(text.tolist(), spans, strict=True)):
-        first, behind = texts[place].spans.T
-        inside = (first < end) & (behind > start) & (behind > first) & texts[place].counted
-        items[place][inside] = word
+    for number, word in enumerate(words):
+        text, (start, end) = texts[word.text], word.span
+        first, behind = text.spans.T
+        inside = (first < end) & (behind > start) & (behind > first) & text.counted
+        items[word.text][inside] = number
     return items
 
 
@@ -246,7 +246,7 @@ def ablation_study(
     texts: Sequence[str],
     *,
     asked: Ablation,
-    head: LanguageHead | str | None = None,
+    head: nn.Module | str | None = None,
     senses: AnnotatedWords | None = None,
     tags: AnnotatedWords | None = None,
     track: Callable[..., Iterator[Any]] = untracked,
@@ -291,7 +291,7 @@ def ablation_study(
     for task, items in collected.items():
         items = replace(items, terms=items.terms[present], names=present_names)
         measures |= _measures(task, items, asked, head)
-        if task == "masked" and not isinstance(head, LanguageHead):
+        if task == "masked" and not isinstance(head, nn.Module):
             skipped.append(
                 subsets.Skipped(measure="masked-own", reason=head or "no head was given")
             )
@@ -340,18 +340,19 @@ def _words(
     terms, read, error = collect_terms(
         network,
         encoded,
-        items_of_words(encoded, words.text, words.spans),
-        len(words.labels),
+        items_of_words(encoded, words.words),
+        len(words.words),
         batch_size=asked.batch_size,
         track=track,
     )
     seen = np.flatnonzero(read)
+    used = [words.words[item] for item in seen.tolist()]
     items = subsets.Items(
         terms=terms[:, seen],
         names=network.stacks[0].terms,
-        labels=[words.labels[item] for item in seen],
-        lemmas=[words.lemmas[item] for item in seen] if words.lemmas else (),
-        text=words.origin[seen],
+        labels=[word.label for word in used],
+        lemmas=[word.lemma for word in used],
+        text=np.array([word.origin for word in used], dtype=np.int64),
         seed=asked.seed,
         settings={"labels": source, "words_cut_off": len(read) - len(seen)},
     )
@@ -389,7 +390,7 @@ def _tokens(
 
 
 def _measures(
-    task: Task, items: subsets.Items, asked: Ablation, head: LanguageHead | str | None
+    task: Task, items: subsets.Items, asked: Ablation, head: nn.Module | str | None
 ) -> dict[str, Callable[..., subsets.SubsetPredictions]]:
     trainings = {
         key: replace(training, runs=asked.runs, seed=asked.seed)
@@ -403,7 +404,7 @@ def _measures(
             "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
         }
     own: dict[str, Callable[..., subsets.SubsetPredictions]] = {}
-    if isinstance(head, LanguageHead):
+    if isinstance(head, nn.Module):
         own["masked-own"] = partial(masked_accuracy, items, head)
     trained = partial(trained_masked_accuracy, items, trainings["masked-trained"])
     return own | {"masked-trained": trained}

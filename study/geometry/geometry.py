@@ -21,9 +21,9 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ..network import Network
+    from ..network.model_loading import Network
     from ..texts import Texts
-    from . import GeometryReport
+    from .geometry_report import GeometryReport
 
 ESTIMATOR_NAMES = {
     "facco": "TwoNN (facco)",
@@ -110,9 +110,10 @@ class Geometry(TextStudy):
 
     def measure(self, db: OpenCatalog, network: Network, read: Texts) -> GeometryReport:
         """The report of a network on texts, and on scrambled ones where they are wanted."""
-        from ..network import untrained_twin
+        from ..network.model_loading import untrained_twin
         from ..texts import Texts
-        from . import GeometryOptions, geometry_study, scrambled
+        from .geometry_report import geometry_study
+        from .group_states import GeometryOptions, scrambled
 
         entries = read.entries
         if self.scrambled:

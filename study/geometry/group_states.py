@@ -12,14 +12,13 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
-from ...results import JsonRecord, count
+from ...results import JsonRecord, Row, count
 from ..texts import Text
-from .geometry import Geometry
 from .intrinsic_dimension import assign_blocks, distinct_rows
-from .moments import AXES, CrossMoments, LayerStep, Moments, RowSums, StreamMoments
+from .moments import AXES, LayerStep, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network.hidden_states import TokenStates
 
 Hidden = Float32[np.ndarray, "layers tokens dim"]
 OfTokens = Int64[np.ndarray, " tokens"]
@@ -37,10 +36,10 @@ class GeometryOptions(JsonRecord):
         resamples: Bootstrap resamples of the texts.
     """
 
-    keep: int = Geometry.keep_tokens
+    keep: int
     axes: int = AXES
     resamples: int = 1000
-    seed: int = Geometry.seed
+    seed: int
 
 
 Tokenize = Callable[[str], Sequence[int]]
@@ -50,28 +49,15 @@ UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMA
 """Beginnings of the Unicode names of letters in scripts that put no space between words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fertility(JsonRecord):
-    """The fertility of one group's texts.
-
-    Attributes:
-        tokens: Of all texts, which are not cut.
-        tokens_per_word: Words end at whitespace; None in scripts without spaces between words.
-        tokens_per_character: Without whitespace.
-        unknown_share: Share of unknown tokens, 0…1; None if the tokenizer has no unknown token.
-    """
-
-    texts: int
-    tokens: int
-    tokens_per_word: float | None
-    tokens_per_character: float | None
-    unknown_share: float | None
-
-
 def fertility(
     texts: Sequence[Text], tokenize: Tokenize, *, unknown: int | None = None
-) -> dict[str, Fertility]:
-    """By group, in order of appearance; `unknown` is the id of the unknown token, if any."""
+) -> dict[str, Row]:
+    """By group, in order of appearance; `unknown` is the id of the unknown token, if any.
+
+    `tokens` are of all texts, which are not cut; words of `tokens_per_word` end at whitespace, None
+    in scripts without spaces between words; `tokens_per_character` are without whitespace;
+    `unknown_share` is that of unknown tokens, 0…1, None if the tokenizer has none.
+    """
     by_group: dict[str, list[str]] = {}
     for text in texts:
         by_group.setdefault(text.group, []).append(text.text)
@@ -85,7 +71,7 @@ def is_spaced(text: str) -> bool:
     return 2 * unspaced <= len(letters)
 
 
-def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
+def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Row:
     spelled = [word for text in texts for word in text.split()]
     n_characters = sum(map(len, spelled))
     n_tokens = n_unknown = 0
@@ -94,13 +80,13 @@ def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> 
         n_tokens += len(ids)
         n_unknown += ids.count(unknown) if unknown is not None else 0
     spaced = bool(spelled) and is_spaced("".join(spelled))
-    return Fertility(
-        texts=len(texts),
-        tokens=n_tokens,
-        tokens_per_word=n_tokens / len(spelled) if spaced else None,
-        tokens_per_character=n_tokens / n_characters if n_characters else None,
-        unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
-    )
+    return {
+        "texts": len(texts),
+        "tokens": n_tokens,
+        "tokens_per_word": n_tokens / len(spelled) if spaced else None,
+        "tokens_per_character": n_tokens / n_characters if n_characters else None,
+        "unknown_share": n_unknown / n_tokens if unknown is not None and n_tokens else None,
+    }
 
 
 SCRAMBLED = ", scrambled"
@@ -238,11 +224,8 @@ class GroupStates:
                 for part in self._streamed
             ]
         half = self._half[self.sample.texts()]
-        steps = []
-        for part in range(HALVES):
-            x, y = (self.sample.rows(number)[half == part] for number in (layer - 1, layer))
-            steps.append(LayerStep(Moments.of(x), Moments.of(y), CrossMoments.of(x, y)))
-        return steps
+        x, y = (self.sample.rows(number) for number in (layer - 1, layer))
+        return [LayerStep.of(x[half == part], y[half == part]) for part in range(HALVES)]
 
     def distinct(self) -> list[Int64[np.ndarray, " _"]]:
         """The distinct rows of the sample in each layer; asked for when all batches are in."""
