@@ -182,7 +182,7 @@ def index_family(
         log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
-        told = {row.id: row.record for row in catalog.models(base=base.name)}
+        told = {row.id: row for row in catalog.models(base=base.name)}
         named = ((m, told.get(m.record.id)) for m in members)
         members = [replace(m, record=labels.apply(m.record, m.folder, row)) for m, row in named]
     members = [refuse_strangers(member, wanted) for member in members]
@@ -242,7 +242,7 @@ def find_unlisted(
     listed = {member.record.id for member in members}
     rows = catalog.models(base=base.name, status="indexed")
     # what names no base was never listed below one, and below what is gone nothing is listed
-    gone = {r.id: r.record for r in rows if r.record.source == "hub" and r.id not in listed}
+    gone = {r.id: r for r in rows if r.source == "hub" and r.id not in listed}
     return sorted(id for id, it in gone.items() if it.base_raw and it.base_raw not in gone)
 
 

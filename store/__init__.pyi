@@ -61,7 +61,6 @@ from .tables.footprints import ModelFootprint as ModelFootprint
 from .tables.footprints import tokenizer_hash as tokenizer_hash
 from .tables.lexicons import STEPS as STEPS
 from .tables.lexicons import Lexicon as Lexicon
-from .tables.models import Known as Known
 from .tables.models import ModelLabel as ModelLabel
 from .tables.models import ModelLabels as ModelLabels
 from .tables.models import ModelRow as ModelRow

@@ -17,7 +17,6 @@ from .session import Session
 from .tables.documents import Attachments, Listings, StudyResult, StudyResults, select_results
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
-    Known,
     ModelRow,
     Page,
     Stored,
@@ -183,7 +182,7 @@ class Catalog:
         """
         before = self.model(id, base)
         after = before.labelled(dataset, author, run)
-        self.relabel(after.base, [after.record])
+        self.relabel(after.base, [after])
         return before, after
 
     def save_base(self, record: BaseRecord) -> None:
@@ -243,12 +242,9 @@ class Catalog:
 
     # models
 
-    def known(self, base: str) -> dict[str, Known]:
-        """Of every model of a family, what a second run compares with its files."""
-        return {
-            row.id: Known.of_row(row.to_json(), row.recipes, row.indexed_at)
-            for row in self.models(base=base)
-        }
+    def known(self, base: str) -> dict[str, ModelRow]:
+        """Every model of a family by id: what a second run compares with its files."""
+        return {row.id: row for row in self.models(base=base)}
 
     def models(self, wanted: Filters | None = None, **equal: str | None) -> list[ModelRow]:
         """The models that pass a filter, or that have these values, by base and id; `BadFilter`
@@ -294,7 +290,7 @@ class Catalog:
                 f"{row.id} is not indexed ({row.code}: {row.reason}): "
                 "`deltadex ls --status indexed` lists indexed models"
             )
-        return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
+        return Stored(row.key, row.id, row.base, row.kind, row.dataset)
 
     def model(self, id: str, base: str | None = None) -> ModelRow:
         """The model of that id, or whose files are in that folder, or the only one whose id the
@@ -353,14 +349,6 @@ class Catalog:
 
         return select_slots(self._session, key, recipe)
 
-    def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
-        """SHA-256 of weights → id, of the indexed models that have all these recipes."""
-        return {
-            row.record.content_sha256: row.id
-            for row in self.models(base=base, status="indexed")
-            if row.record.content_sha256 and set(recipes) <= set(row.recipes)
-        }
-
     # fingerprints
 
     def recipes(self) -> dict[str, Recipe]:
@@ -412,7 +400,7 @@ class Catalog:
         from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        record = model.as_copy_of(row.record)
+        record = model.as_copy_of(row)
         return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole

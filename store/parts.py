@@ -19,7 +19,16 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
-from ..records import LONGEST_TEXT, Fingerprint, Indexed, LinearSketch, Outcome, Recipe, Refused
+from ..records import (
+    LONGEST_TEXT,
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Refused,
+)
 from . import exchange
 from .catalog import Catalog
 from .files import make_folder, refused_as, write_atomically
@@ -67,8 +76,8 @@ class Part:
 @cache
 def _schema() -> pa.Schema:
     text, number, long, float32s = pa.string(), pa.float64(), pa.int64(), pa.list_(pa.float32())
-    types = dict.fromkeys(("bytes_total", "downloads", "layers", "vocabulary"), long)
-    types["notes"] = pa.list_(text)
+    counts = ("bytes_read", "bytes_total", "downloads", "layers", "vocabulary")
+    types = {**dict.fromkeys(counts, long), "notes": pa.list_(text), "seconds": number}
     vector = pa.struct([("recipe", text), ("vector", float32s), ("norm", number)])
     slot = pa.struct(
         [("stack", text), ("layer", pa.int32()), ("role", text)]
@@ -86,9 +95,7 @@ def _schema() -> pa.Schema:
         ]
     )
     return pa.schema(
-        [(name, types.get(name, text)) for name in models.RECORD_COLUMNS]
-        + [("status", text), ("code", text), ("reason", text)]
-        + [("bytes_read", long), ("seconds", number)]
+        [(name, types.get(name, text)) for name in models.OUTCOME_COLUMNS]
         + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
         + [("footprint", footprint)]
     )
@@ -160,7 +167,8 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
-    model = models.model_record([row[name] for name in models.RECORD_COLUMNS])
+    columns = {name: row[name] for name in models.RECORD_COLUMNS}
+    model = ModelRecord(**columns | {"notes": tuple(row["notes"] or ())})
     cost["footprint"] = row["footprint"] and footprint_of(row["footprint"])
     if row["code"] is not None:
         if row["code"] not in REASONS:
@@ -251,19 +259,19 @@ class PartFolder:
             raise _unusable(f"{self.url}/{path}", what) from None
         return replace(about, outcomes=outcomes)
 
-    def known(self, base: str) -> dict[str, models.Known]:
+    def known(self, base: str) -> dict[str, models.ModelRow]:
         """What a second run compares with models' files, of every model of a family's parts; a
         damaged part counts as if it were not there."""
-        known: dict[str, models.Known] = {}
+        known: dict[str, models.ModelRow] = {}
         for path in self.paths(base):
             try:
                 about, content = self._read(path)
-                rows = _table(content, ["id", *models.KNOWN_COLUMNS]).to_pylist()
+                rows = _table(content, [*models.OUTCOME_COLUMNS]).to_pylist()
             except (StoreDamaged, ValueError) as err:
                 log.warning("%s: %s; it counts as if it were not there: delete it", path, err)
             else:
                 recipes = [recipe.id for recipe in about.recipes]
-                known |= {row["id"]: models.Known.of_row(row, recipes) for row in rows}
+                known |= {row["id"]: models.ModelRow.of_columns(row, recipes) for row in rows}
         return known
 
     def remove_family(self, base: str) -> None:
@@ -349,7 +357,7 @@ def _folder(base: str) -> str:
 
 
 def commit_part(
-    catalog: Catalog, part: Part, known: MutableMapping[str, models.Known]
+    catalog: Catalog, part: Part, known: MutableMapping[str, models.ModelRow]
 ) -> Sequence[Outcome]:
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
@@ -399,15 +407,15 @@ def save_family(
     )
 
 
-def _is_news(outcome: Outcome, part: Part, known: models.Known | None) -> bool:
+def _is_news(outcome: Outcome, part: Part, known: models.ModelRow | None) -> bool:
     if known is None:
         return models.may_record(outcome, None)
     is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
     return not is_older and not known.has(outcome) and models.may_record(outcome, known)
 
 
-def _known(outcome: Outcome, part: Part, before: models.Known | None) -> models.Known:
-    after = models.Known.of_outcome(outcome, part.written_at)
+def _known(outcome: Outcome, part: Part, before: models.ModelRow | None) -> models.ModelRow:
+    after = models.ModelRow.of_outcome(outcome, part.written_at)
     if before is None or before.signature != after.signature or not isinstance(outcome, Indexed):
         return after
     return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))

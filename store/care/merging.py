@@ -24,7 +24,14 @@ from ..parts import PartFolder, commit_part, save_family
 from ..session import Session, Track
 from ..tables import outcomes
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
-from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies, update_models
+from ..tables.models import (
+    ModelRow,
+    count_models,
+    insert_rows,
+    new_keys,
+    settle_copies,
+    update_models,
+)
 from ..tables.recipes import (
     BaseRecord,
     replace_base,
@@ -349,7 +356,7 @@ def _catalog_of(source: str | Path, counts: Counts, track: Track) -> Iterator[Pa
     paths = parts.paths()
     if not paths:
         raise EmptyCatalog(f"{source}: no parts there; name a folder of `deltadex index --parts`")
-    known: dict[str, dict[str, Known]] = {}
+    known: dict[str, dict[str, ModelRow]] = {}
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:

@@ -2,7 +2,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 
 import duckdb
@@ -45,7 +45,7 @@ def test_what_was_recorded_comes_back(catalog):
     ids, vectors = catalog.family("base", RECIPE).by_id()
     slots = catalog.slots(row.key)
 
-    assert row.record == outcome.model
+    assert asdict(row) | asdict(outcome.model) == asdict(row)
     assert (row.status, row.recipes) == ("indexed", (RECIPE.id,))
     assert ids == ["m"]
     assert np.array_equal(vectors[0], outcome.fingerprints[0].vector)
@@ -91,7 +91,7 @@ def test_another_recipe_keeps_what_the_first_one_measured_while_files_are_the_sa
 def test_any_text_survives(shared, id, dataset):
     shared.record(indexed(id, dataset=dataset))
 
-    assert shared.model(id).record.dataset == dataset
+    assert shared.model(id).dataset == dataset
     assert [row.id for row in shared.models(dataset=dataset)] == [id]
     shared.remove(id)
 
@@ -269,7 +269,7 @@ def test_pages_join_up_to_the_sorted_whole_and_a_part_of_a_name_is_no_pattern(ca
             page = Page(sort=sort, descending=descending, limit=5, offset=offset)
             some, total = catalog.page_of_models(ModelFilter(base="base"), page)
             rows += some
-        values = [getattr(row.record, sort) for row in rows]
+        values = [getattr(row, sort) for row in rows]
         known = [value for value in values if value is not None]
         assert total == 12
         assert sorted(row.id for row in rows) == all_ids
