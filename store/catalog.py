@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
+from .. import errors
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .files import file_size
 from .holding import Access
 from .opening import Create, connect
 from .session import Session
-from .tables.documents import Attachments, Listings, StudyResult, StudyResults, select_results
+from .tables.documents import Attachments, Listings, StudyResult, StudyResults
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     ModelRow,
@@ -22,22 +24,14 @@ from .tables.models import (
     Stored,
     count_models,
     count_values,
-    describe_slots,
-    group_failures,
     relabel_models,
     select_abbreviated,
-    select_alike,
     select_models,
-    select_stored,
     settle_copies,
 )
 from .tables.recipes import (
     BaseRecord,
-    choose_recipe,
     count_by_recipe,
-    count_everything,
-    mean_cost,
-    rank_recipes,
     replace_base,
     select_base,
     select_bases,
@@ -52,6 +46,11 @@ if TYPE_CHECKING:
     from .tables.outcomes import DataSets
 
 T = TypeVar("T")
+
+DEFAULT_RECIPE = "sketch"
+
+MOST_ALIKE = 1_000
+"""Names that are compared with a wrong one, of a large catalog."""
 
 
 class Catalog:
@@ -234,7 +233,16 @@ class Catalog:
         self, study: str, base: str | None = None, model: str | None = None
     ) -> list[StudyResult]:
         """The stored results of a study, of all models or of one, by model and time."""
-        return select_results(self._session, study, base, model)
+        rows = self._session.execute(
+            "SELECT base, model, settings, results, made_at::VARCHAR FROM study_results "
+            "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
+            "ORDER BY base, model, made_at",
+            [study, base, model],
+        )
+        return [
+            StudyResult(base, model, settings, json.loads(results), at)
+            for base, model, settings, results, at in rows
+        ]
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
@@ -272,7 +280,12 @@ class Catalog:
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, at most one per family."""
-        return select_stored(self._session, id, base)
+        rows = self._session.execute(
+            "SELECT key, base, kind, dataset FROM models "
+            "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
+            [id, base, base],
+        )
+        return [Stored(key, id, *rest) for key, *rest in rows]
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The columns that a search needs of the indexed model of that id, or in that folder.
@@ -286,7 +299,7 @@ class Catalog:
             return stored[0]
         row = self.model(id, base)
         if row.status != "indexed":
-            raise RequestError(
+            raise errors.RequestError(
                 f"{row.id} is not indexed ({row.code}: {row.reason}): "
                 "`deltadex ls --status indexed` lists indexed models"
             )
@@ -308,7 +321,9 @@ class Catalog:
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
-            raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
+            raise errors.RequestError(
+                f"{id}: several families have it; add --base, one of: {bases}"
+            )
         if exact:
             return exact[0]
         family = self.find_base(base)
@@ -316,23 +331,48 @@ class Catalog:
         if not ids:
             raise self._empty()
         is_short = id and not os.path.exists(id)
-        fitting = select_abbreviated(self._session, id, family, OFFERED + 1) if is_short else []
+        fitting = (
+            select_abbreviated(self._session, id, family, errors.OFFERED + 1) if is_short else []
+        )
         if len(fitting) == 1:
             return self.model(fitting[0], base)
         if fitting:
-            some = ", ".join(fitting[:OFFERED]) + (", …" if len(fitting) > OFFERED else "")
-            raise UnknownModel(f"'{id}' begins or ends several ids of {self.path.name}: {some}")
-        near = offered(id, ids, None) or "; `deltadex ls` lists them"
-        raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")
+            more = ", …" if len(fitting) > errors.OFFERED else ""
+            some = ", ".join(fitting[: errors.OFFERED]) + more
+            named = f"begins or ends several ids of {self.path.name}: {some}"
+            raise errors.UnknownModel(f"'{id}' {named}")
+        near = errors.offered(id, ids, None) or "; `deltadex ls` lists them"
+        raise errors.UnknownModel(f"no model '{id}' in {self.path.name}{near}")
 
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
-        """Different ids or labels of the models, of many those that are most like a text."""
-        return select_alike(self._session, column, text, base)
+        """Different ids or labels of the models, those first that are most like a text; of a large
+        catalog not all."""
+        return self._session.column(
+            f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
+            "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
+            "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
+            "FROM models WHERE value IS NOT NULL AND ($2 IS NULL OR base = $2) "
+            f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
+            [text, base],
+        )
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
-        """All columns of a model, and its slots, ready for JSON."""
+        """All columns of a model, and what it changed in each matrix, in slot order, for JSON;
+        without NumPy, whose import takes as long as `show`."""
         row = self.model(id, base)
-        return {**row.to_json(), "slots": describe_slots(self._session, row.key)}
+        measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
+        rows = self._session.execute(
+            f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
+            "WHERE model = ?",
+            [row.key],
+        )
+        names = measured.split(", ")
+        slots = [
+            {"slot": str(slot), "shape": list(values[:2])}
+            | dict(zip(names, values[2:], strict=True))
+            for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)
+        ]
+        return {**row.to_json(), "slots": slots}
 
     def tells_words(self, base: str, id: str) -> bool:
         """Whether anything is stored that may tell words of a model: touched tokens, or what its
@@ -355,11 +395,14 @@ class Catalog:
         """Every recipe by id."""
         return self._remember(select_recipes)
 
-    def recipes_of(self, base: str) -> list[Recipe]:
-        """The recipes that models of a family have vectors of, in the order of `find_recipe`."""
-        counts, recipes = self._remember(count_by_recipe), self.recipes()
-        totals = {id: n for id, family, n in counts if family == base}
-        return [recipes[id] for id in rank_recipes(recipes, totals)]
+    def recipes_of(self, base: str | None) -> list[Recipe]:
+        """The recipes that models of a family, or of any, have vectors of; those of most models
+        first."""
+        totals: Counter[str] = Counter()
+        for id, family, n in self._remember(count_by_recipe):
+            totals[id] += n if base in (None, family) else 0
+        recipes = [recipe for id, recipe in self.recipes().items() if totals[id]]
+        return sorted(recipes, key=lambda r: (-totals[r.id], -r.version, r.id))
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
         """The recipe of that name or id that most models of the base have.
@@ -368,8 +411,17 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        counts = self._remember(count_by_recipe)
-        return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
+        ranked = self.recipes_of(base)
+        if not ranked:
+            raise errors.EmptyCatalog(
+                f"{self.path}: nothing fingerprinted yet; `deltadex index` does that"
+            )
+        wanted = name or DEFAULT_RECIPE
+        chosen = [recipe for recipe in ranked if wanted in (recipe.id, recipe.name)]
+        if chosen or name is None:
+            return (chosen or ranked)[0]
+        names = errors.offered(name, sorted(recipe.name for recipe in ranked), "recipes here")
+        raise errors.UnknownRecipe(f"no model is fingerprinted under {name!r}{names}")
 
     def family(
         self,
@@ -430,7 +482,7 @@ class Catalog:
         alike = [base for base in bases if base.rsplit("/", 1)[-1].lower() == last]
         if len(alike) == 1:
             return alike[0]
-        raise UnknownBase(f"no family of {spelling!r}{offered(spelling, bases)}")
+        raise errors.UnknownBase(f"no family of {spelling!r}{errors.offered(spelling, bases)}")
 
     def base(self, base: str) -> BaseRecord:
         """What is known of a base."""
@@ -447,25 +499,75 @@ class Catalog:
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
-        from .tables.outcomes import select_shapes
-
-        return select_shapes(self._session, base)
+        rows = self._session.execute(
+            "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model)"
+            " FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? "
+            "GROUP BY ALL ORDER BY ALL",
+            [base],
+        )
+        return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
-        return group_failures(self.models(base=base, where="status <> 'indexed'"))
+        groups: dict[str, dict[str, Any]] = {}
+        for row in self.models(base=base, where="status <> 'indexed'"):
+            code = row.code or "internal"
+            meaning = errors.REASONS[code].meaning if code in errors.REASONS else ""
+            empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
+            group = groups.setdefault(code, empty)
+            reason = (row.reason or "").removeprefix(f"{row.id}: ")
+            names = {"model": row.id, "base": row.base, "base_raw": row.base_raw}
+            group["models"].append(names | {"reason": reason})
+        return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
     def stats(self) -> dict[str, Any]:
-        """Counts by base, recipe and status, and the file's size in bytes."""
-        counts = self.look(lambda: count_everything(self._session))
+        """Counts of models, labels and data sets by base; of models by base and recipe, by status,
+        and by how their bytes were compared (`verified`: see `ModelRecord`); the file's bytes."""
+        session = self._session
+        with self.snapshot():
+            by_id = self.recipes()
+            counts = {
+                "bases": session.rows(
+                    "SELECT base, models, indexed, labelled, datasets FROM coverage"
+                ),
+                "recipes": [
+                    {"base": base, "id": id, "rank": by_id[id].rank, "dim": by_id[id].dim}
+                    | {"models": n}
+                    for id, base, n in count_by_recipe(session)
+                ],
+                "statuses": dict(
+                    session.execute(
+                        "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
+                    )
+                ),
+                "verified": dict(
+                    session.execute(
+                        "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
+                        "WHERE status = 'indexed' GROUP BY way ORDER BY way"
+                    )
+                ),
+            }
         return {"path": str(self.path), "bytes": file_size(self.path), **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
-        """What one model's fingerprint took under these recipe ids, on average."""
-        return mean_cost(self._session, recipes)
+        """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed
+        the model, under these recipe ids. None where unknown."""
+        marks = ", ".join("?" * len(recipes))
+        seconds, n_bytes = self._session.execute(
+            "SELECT avg(m.seconds), avg(m.bytes_read) FROM recipes r "
+            "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
+            f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
+            list(recipes),
+        )[0]
+        return {
+            "seconds_per_model": seconds,
+            "bytes_per_model": None if n_bytes is None else int(n_bytes),
+        }
 
-    def _empty(self) -> EmptyCatalog:
-        return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
+    def _empty(self) -> errors.EmptyCatalog:
+        return errors.EmptyCatalog(
+            f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them"
+        )
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
         return self.look(lambda: select_models(self._session, conditions))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from ...errors import NOWHERE, REASONS, StoreError
-from ...records import Indexed, ModelRecord, Outcome, Refused, Slot
+from ...records import Indexed, ModelRecord, Outcome, Refused
 from ..session import NOW, Session
 from .filters import Condition
 from .recipes import tables
@@ -18,9 +18,6 @@ GUESSED = "coalesce(label_source = 'name', FALSE) AS is_guessed"
 _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
-
-MOST_ALIKE = 1_000
-"""Names that are compared with a wrong one, of a large catalog."""
 
 SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
 
@@ -236,16 +233,6 @@ def select_labels(session: Session, keys: Sequence[int]) -> dict[int, ModelLabel
     return {int(key): ModelLabel(*label) for key, *label in session.execute(sql)}
 
 
-def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
-    """The indexed models of that id, at most one per family."""
-    rows = session.execute(
-        "SELECT key, base, kind, dataset FROM models "
-        "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
-        [id, base, base],
-    )
-    return [Stored(key, id, *rest) for key, *rest in rows]
-
-
 def insert_models(
     session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None = None
 ) -> None:
@@ -345,36 +332,6 @@ def require_model(session: Session, key: int) -> None:
         raise StoreError("the model was removed or re-indexed during this call")
 
 
-def describe_slots(session: Session, key: int) -> list[dict[str, Any]]:
-    """What a model changed in each matrix, in slot order, ready for JSON; without NumPy, whose
-    import takes as long as `show`."""
-    measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
-    rows = session.execute(
-        f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
-        "WHERE model = ?",
-        [key],
-    )
-    names = measured.split(", ")
-    return [
-        {"slot": str(slot), "shape": list(values[:2])} | dict(zip(names, values[2:], strict=True))
-        for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)
-    ]
-
-
-def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
-    """Refused models by reason code, the most frequent first."""
-    groups: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        code = row.code or "internal"
-        meaning = REASONS[code].meaning if code in REASONS else ""
-        empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
-        group = groups.setdefault(code, empty)
-        reason = (row.reason or "").removeprefix(f"{row.id}: ")
-        names = {"model": row.id, "base": row.base, "base_raw": row.base_raw}
-        group["models"].append(names | {"reason": reason})
-    return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
-
-
 def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:
     """The ids that a text begins or ends, or whose name behind the owner it begins; not all, and
     none of the Hub for a text with a slash."""
@@ -383,18 +340,5 @@ def select_abbreviated(session: Session, text: str, base: str | None, most: int)
         "OR ends_with(id, $1) OR contains(id, '/' || $1)) "
         "AND (NOT contains($1, '/') OR source IS DISTINCT FROM 'hub') "
         f"ORDER BY id LIMIT {most}",
-        [text, base],
-    )
-
-
-def select_alike(session: Session, column: str, text: str, base: str | None = None) -> list[str]:
-    """Different values of a column, those first that are most like a text, of a large catalog not
-    all."""
-    return session.column(
-        f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
-        "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
-        "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
-        "FROM models WHERE value IS NOT NULL AND ($2 IS NULL OR base = $2) "
-        f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
         [text, base],
     )

@@ -252,16 +252,6 @@ def fixed(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
     return numbers
 
 
-def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
-    """(out, in) of every slot that a model of the family changed; the latest model's."""
-    rows = session.execute(
-        "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model) "
-        "FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? GROUP BY ALL ORDER BY ALL",
-        [base],
-    )
-    return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
-
-
 def _sketch_recipe(recipes: Iterable[Recipe]) -> str | None:
     """The id of the recipe that keeps sketches; None without."""
     return next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
