@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
 from ..records import Recipe, Slot
-from ..store import Catalog, ModelFilter, Page, save_family
+from ..store import BaseRecord, Catalog, ModelFilter, Page
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
@@ -223,8 +223,9 @@ def index_family(
     report.unlisted = find_unlisted(catalog, options, base, members, walk)
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
-        said = (weights.revision, weights.architecture) if weights else (None, None)
-        save_family(catalog, base.name, *said, layout, weights.license if weights else None)
+        said = ("revision", "architecture", "license") if weights else ()
+        values = {name: getattr(weights, name) for name in said}
+        catalog.save_family(BaseRecord(base=base.name, layout=tuple(layout), **values))
         _save_tokenizer(catalog, base, options)
     if options.hub:
         catalog.listings(base.name).clear()

@@ -26,7 +26,6 @@ from .opening import Create as Create
 from .parts import Part as Part
 from .parts import PartFolder as PartFolder
 from .parts import commit_part as commit_part
-from .parts import save_family as save_family
 from .published.manifest import CARD as CARD
 from .published.manifest import MANIFEST as MANIFEST
 from .published.manifest import Manifest as Manifest

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -188,6 +189,11 @@ class Catalog:
         """Store what is known of a base; what the record lacks stays as it is stored."""
         record = record.completed(self.base(record.base))
         self._session.write(lambda s: replace_base(s, record))
+
+    def save_family(self, record: BaseRecord) -> None:
+        """The same, with the shapes that the base's models changed."""
+        shapes = {str(slot): shape for slot, shape in self.shapes(record.base).items()}
+        self.save_base(replace(record, shapes=shapes))
 
     # beside the models
 

@@ -385,28 +385,6 @@ def commit_part(
     return news
 
 
-def save_family(
-    catalog: Catalog,
-    base: str,
-    revision: str | None,
-    architecture: str | None,
-    layout: Sequence[tuple[str, str, int]],
-    license: str | None = None,
-) -> None:
-    """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
-    that depends on them; a None leaves the stored value."""
-    catalog.save_base(
-        BaseRecord(
-            base=base,
-            revision=revision,
-            architecture=architecture,
-            shapes={str(slot): shape for slot, shape in catalog.shapes(base).items()},
-            layout=tuple(layout),
-            license=license,
-        )
-    )
-
-
 def _is_news(outcome: Outcome, part: Part, known: models.ModelRow | None) -> bool:
     if known is None:
         return models.may_record(outcome, None)

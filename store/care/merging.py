@@ -20,7 +20,7 @@ from ..catalog import Catalog
 from ..exchange import RECIPE_NAME
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
-from ..parts import PartFolder, commit_part, save_family
+from ..parts import PartFolder, commit_part
 from ..session import Session, Track
 from ..tables import outcomes
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
@@ -367,7 +367,7 @@ def _catalog_of(source: str | Path, counts: Counts, track: Track) -> Iterator[Pa
                 except StoreError as err:
                     counts.damaged.append(str(err))
             for base in catalog.bases():
-                save_family(catalog, base, None, None, ())
+                catalog.save_family(BaseRecord(base=base))
         yield path
 
 
