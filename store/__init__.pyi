@@ -7,7 +7,6 @@ from .care.backup import write_safetensors as write_safetensors
 from .care.backup import write_tables as write_tables
 from .care.checks import CheckLine as CheckLine
 from .care.doctor import examine as examine
-from .care.merging import Merged as Merged
 from .care.merging import merge_catalogs as merge_catalogs
 from .catalog import Catalog as Catalog
 from .derived.index import SearchIndex as SearchIndex

@@ -21,7 +21,7 @@ from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
 from ..opening import read_metadata, schema
 from ..session import Session, Track, literal
-from ..tables.recipes import tables
+from ..tables.recipes import recipe_tables
 
 RowRange = tuple[str, int, int]
 """A table, and the first and the last number of some of its rows."""
@@ -186,18 +186,16 @@ def check_commits(context: CheckContext) -> Iterator[CheckLine]:
 
 def check_models(context: CheckContext) -> Iterator[CheckLine]:
     """Every model has all its rows, and each of them is one that `index` writes."""
-    stored, present = dict(tables(context.session)), set(context.tables())
-    recipes = context.catalog.recipes().items()
-    of_recipes = {id: (recipe, stored[id]) for id, recipe in recipes if stored[id] in present}
+    recipes, present = recipe_tables(context.session), set(context.tables())
+    recipes = {id: pair for id, pair in recipes.items() if pair[1] in present}
     ranges = context.select(
         "SELECT 'models', min(key), max(key) FROM (SELECT key, (row_number() OVER (ORDER BY key) "
         f"- 1) // {MODELS_AT_ONCE} AS part FROM models) GROUP BY part ORDER BY 2"
     )
     wrong: dict[str, list[str]] = {}
     for _, first, last in context.track([(n, int(a), int(b)) for n, a, b in ranges], "checking"):
-        sql, values = model_faults(of_recipes, "{0} BETWEEN ? AND ?", [first, last])
-        query = f"SELECT m.id, fault FROM ({sql}) f(key, fault) JOIN models m USING (key)"
-        for id, fault in context.session.execute(f"{query} ORDER BY 1", values):
+        found = model_faults(context.session, recipes, "{0} BETWEEN ? AND ?", [first, last])
+        for _, id, fault in found:
             wrong.setdefault(fault, []).append(short_id(id))
     for fault, ids in sorted(wrong.items()):
         detail = f"{count(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"

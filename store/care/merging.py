@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -32,14 +32,7 @@ from ..tables.models import (
     settle_copies,
     update_models,
 )
-from ..tables.recipes import (
-    BaseRecord,
-    replace_base,
-    select_base,
-    select_bases,
-    select_recipes,
-    tables,
-)
+from ..tables.recipes import BaseRecord, recipe_tables, replace_base, select_base, select_bases
 from ..tables.signatures import Signatures, replace_signature
 
 Row = Mapping[str, Any]
@@ -64,33 +57,19 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """Values that differ between two catalogs: the target's are kept, the source's are the other.
-
-    `model` is an id, the name of a data set, or None where it is about the base itself.
-    """
-
-    base: str
-    model: str | None
-    about: Literal["weights", "labels", "base", "data set"]
-    source: str
-    kept: Mapping[str, Any]
-    other: Mapping[str, Any]
-
-
 def conflict_of(
     about: Literal["weights", "labels", "data set"], source: str, ours: Row, theirs: Row
-) -> Conflict:
-    """The two rows, as far as they matter for it."""
-    return Conflict(
-        base=ours["base"],
-        model=ours["name" if about == "data set" else "id"],
-        about=about,
-        source=source,
-        kept={name: ours[name] for name in _SHOWN[about]},
-        other={name: theirs[name] for name in _SHOWN[about]},
-    )
+) -> Row:
+    """Values that differ between two catalogs, as far as they matter: the target's are kept, the
+    source's are the other; `model` is an id, or the name of a data set."""
+    return {
+        "base": ours["base"],
+        "model": ours["name" if about == "data set" else "id"],
+        "about": about,
+        "source": source,
+        "kept": {name: ours[name] for name in _SHOWN[about]},
+        "other": {name: theirs[name] for name in _SHOWN[about]},
+    }
 
 
 def same_files(ours: Row, theirs: Row) -> bool:
@@ -192,12 +171,15 @@ class Counts:
     unchanged: int = 0
     differing: int = 0
     data_sets: int = 0
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[Row] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         for column in fields(self):
             setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
+
+
+COUNTED = ("added", "updated", "unchanged", "differing", "data_sets")
 
 
 def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
@@ -233,8 +215,9 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
     """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
-    sql, values = model_faults(source.recipes, f"{{0}} IN {THESE}", [[row["key"] for row in rows]])
-    faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
+    keys = [row["key"] for row in rows]
+    found = model_faults(source.session, source.recipes, f"{{0}} IN {THESE}", [keys])
+    faults = {key: fault for key, _, fault in found}
     damaged = [
         f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
         f"({faults[row['key']]}); index it again"
@@ -378,43 +361,14 @@ CACHE = "10%"
 """Of the memory, for a source: every page of it is read once."""
 
 
-@dataclass(slots=True)
-class Merged:
-    """The result of a merge: the counts of each source, by its path, and the models of every status
-    that the target has now."""
-
-    target: str
-    sources: dict[str, Counts] = field(default_factory=dict)
-    models: int = 0
-    seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Sums, each source by itself, and every conflict."""
-        keys = ("added", "updated", "unchanged", "differing", "data_sets")
-        by_source = [
-            {"source": path, **{key: getattr(counts, key) for key in keys}}
-            for path, counts in self.sources.items()
-        ]
-        conflicts = [asdict(c) for counts in self.sources.values() for c in counts.conflicts]
-        damaged = [line for counts in self.sources.values() for line in counts.damaged]
-        return {
-            "target": self.target,
-            **{key: sum(counts[key] for counts in by_source) for key in keys},
-            "conflicts": conflicts,
-            "sources": by_source,
-            "models": self.models,
-            "damaged": damaged,
-            "seconds": round(self.seconds, 3),
-        }
-
-
 Change = TypeVar("Change")
 
 
 def merge_catalogs(
     target: Catalog, sources: Sequence[str | Path], *, track: Track = lambda things, _: iter(things)
-) -> Merged:
-    """Bring all that the sources know into the target, one after the other.
+) -> dict[str, Any]:
+    """Bring all that the sources know into the target, one after the other. Returns the counts of
+    models, their sums and by source, every conflict, and what was left out.
 
     A source is only read, and may be held by another process. A model that the target has not
     is copied; one of the same weights gets the vectors, slots, studies and labels that it lacks;
@@ -436,17 +390,28 @@ def merge_catalogs(
             raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
         if is_file(target.path) and path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
-    merged = Merged(target=str(target.path))
+    by_source: dict[str, Counts] = {}
     with closing(Session(target.access)) as writing:
         for place in sources:
-            counts = merged.sources.setdefault(str(place), Counts())
+            counts = by_source.setdefault(str(place), Counts())
             with _catalog_of(place, counts, track) as path:
                 _merge_catalog(writing, str(place), counts, path, track)
         for base in select_bases(writing):
             writing.write(partial(settle_copies, base=base))
-        merged.models = count_models(writing, ())
-    merged.seconds = time.perf_counter() - started
-    return merged
+        n_models = count_models(writing, ())
+    listed = [
+        {"source": place, **{name: getattr(counts, name) for name in COUNTED}}
+        for place, counts in by_source.items()
+    ]
+    return {
+        "target": str(target.path),
+        **{name: sum(source[name] for source in listed) for name in COUNTED},
+        "conflicts": [row for counts in by_source.values() for row in counts.conflicts],
+        "sources": listed,
+        "models": n_models,
+        "damaged": [line for counts in by_source.values() for line in counts.damaged],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
 def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, track: Track) -> None:
@@ -474,7 +439,7 @@ def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, trac
         write(merge_signatures)
 
 
-def merge_families(target: Session, source: Source) -> list[Conflict]:
+def merge_families(target: Session, source: Source) -> list[Row]:
     """Bring what the source knows of bases into the target."""
     conflicts = []
     stored = "SELECT base FROM families ORDER BY base"
@@ -488,22 +453,16 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
         take_family_tokenizer(target, source.session, base)
         if differ:
             kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
-            conflict = Conflict(
-                base=base, model=None, about="base", source=source.name, kept=kept, other=other
-            )
-            conflicts.append(conflict)
+            where = {"base": base, "model": None, "about": "base", "source": source.name}
+            conflicts.append({**where, "kept": kept, "other": other})
     return conflicts
 
 
 def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
     """The source's recipes by id, with their tables; a name that is unsafe in SQL is refused."""
-    stored = dict(tables(reading))
-    recipes = select_recipes(reading)
-    for id, recipe in recipes.items():
-        if (
-            recipe.id != id
-            or not RECIPE_NAME.fullmatch(recipe.name)
-            or stored[id] != outcomes.vectors_name(recipe)
-        ):
+    recipes = recipe_tables(reading)
+    for id, (recipe, table) in recipes.items():
+        is_named = recipe.id == id and table == outcomes.vectors_name(recipe)
+        if not (is_named and RECIPE_NAME.fullmatch(recipe.name)):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
-    return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
+    return recipes

@@ -30,7 +30,7 @@ from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys
-from .recipes import select_recipes, tables
+from .recipes import recipe_tables, select_recipes, tables
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -406,13 +406,9 @@ def check_outcomes(session: Session, outcomes: Sequence[Outcome]) -> None:
     """Raise `StoreDamaged` if the rows of some models are not what a run writes."""
     ids = [outcome.model.id for outcome in outcomes]
     sql = "SELECT key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))"
-    keys = [key for (key,) in session.execute(sql, [outcomes[0].model.base, ids])]
-    stored = dict(tables(session))
-    recipes = {id: (recipe, stored[id]) for id, recipe in select_recipes(session).items()}
-    sql, values = model_faults(recipes, "{0} IN (SELECT unnest(?::BIGINT[]))", [keys])
-    for id, fault in session.execute(
-        f"SELECT m.id, f.fault FROM ({sql}) f(key, fault) JOIN models m USING (key)", values
-    ):
+    keys = session.column(sql, [outcomes[0].model.base, ids])
+    these = "{0} IN (SELECT unnest(?::BIGINT[]))"
+    for _, id, fault in model_faults(session, recipe_tables(session), these, [keys]):
         raise StoreDamaged(f"model {short_id(id)}: its {fault} is not what `deltadex index` writes")
 
 

@@ -88,6 +88,12 @@ def tables(session: Session) -> list[tuple[str, str]]:
     return session.execute("SELECT id, vectors FROM recipes ORDER BY id")
 
 
+def recipe_tables(session: Session) -> dict[str, tuple[Recipe, str]]:
+    """Every recipe by id, with the table of its vectors."""
+    recipes = select_recipes(session)
+    return {id: (recipes[id], table) for id, table in tables(session)}
+
+
 def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []
