@@ -581,7 +581,7 @@ class PublishedFamily(FamilyView):
         return True
 
     def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
-        return np.flatnonzero(matching(self._index.models, self.base, filters.conditions()))
+        return matching(self._index.models, self.base, filters.conditions())
 
     def vectors(
         self, keys: Int64[np.ndarray, " keys"] | None = None
