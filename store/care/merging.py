@@ -441,7 +441,7 @@ def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, trac
 
 def merge_families(target: Session, source: Source) -> list[Row]:
     """Bring what the source knows of bases into the target."""
-    conflicts = []
+    conflicts: list[Row] = []
     stored = "SELECT base FROM families ORDER BY base"
     held = target.execute(stored)
     for row in source.session.execute(stored):
