@@ -211,18 +211,18 @@ class Rows:
         places[is_here] = self.order[last[is_here]]
         return places
 
-    def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
-        """Some rows of some columns; raises `DamagedRows` if some are not as they were written."""
-        for ending in endings:
-            if len(self.keys) * _row_size(self.arrays[ending]) >= LARGE_FILE:
-                self.arrays[ending].announce(places)
-        taken = [self.arrays[ending][places] for ending in endings]
-        is_right = np.ones(len(places), dtype=np.bool_)
-        for ending, rows in zip(endings, taken, strict=True):
-            is_right &= self.is_right(places, ending, rows)
-        if not is_right.all():
+    def taken(self, keys: Int64[np.ndarray, " keys"], ending: str) -> np.ndarray | None:
+        """The rows of a column of some models; None unless all are here. Raises `DamagedRows` if
+        some are not as they were written."""
+        places, column = self.places(keys), self.arrays[ending]
+        if (places < 0).any():
+            return None
+        if len(self.keys) * _row_size(column) >= LARGE_FILE:
+            column.announce(places)
+        rows = column[places]
+        if not self.is_right(places, ending, rows).all():
             raise DamagedRows
-        return taken
+        return rows
 
     def is_right(
         self, places: Int64[np.ndarray, " places"], ending: str, rows: np.ndarray
@@ -605,19 +605,12 @@ class SketchFile:
     def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
         """The sketches of the models with these keys; None unless all are here."""
         shapes, rows = self._content
-        places = rows.places(keys)
-        if (places < 0).any():
-            return None
-        return shapes.unpack(*rows.take(places, ".sketches"))
+        taken = rows.taken(keys, ".sketches")
+        return None if taken is None else shapes.unpack(taken)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here."""
-        _, rows = self._content
-        places = rows.places(keys)
-        if (places < 0).any():
-            return None
-        (vectors,) = rows.take(places, ".vectors")
-        return vectors
+        return self._content[1].taken(keys, ".vectors")
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
@@ -635,7 +628,7 @@ class SketchFile:
             if len(rows.keys) > 2 * n_models + AT_ONCE or not is_well:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
-            keys = outcomes.fetch_keys(session, base, recipe, rows.last_key).keys
+            keys, *_ = outcomes.fetch_keys(session, base, recipe, rows.last_key)
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):

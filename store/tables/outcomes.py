@@ -138,21 +138,16 @@ def compared_as(kind: str, slots: Iterable[SlotStats]) -> str:
     return "adapter" if shares and min(shares) >= LOW_RANK else kind
 
 
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """Keys and ids of some models, row by row, and the kinds that they are compared as; a kind is
-    one object for all of them."""
-
-    keys: Int64[np.ndarray, " models"]
-    ids: list[str]
-    kinds: list[str]
+Keyed = tuple[Int64[np.ndarray, " models"], list[str], list[str]]
+"""Keys, rising, and ids of some models, and the kinds that they are compared as; a kind is one
+object for all of them."""
 
 
 def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed:
-    """A family's models above a key that have a vector, by key."""
+    """A family's models above a key that have a vector."""
     table = _table(session, recipe)
     if table is None:
-        return Keyed(np.zeros(0, np.int64), [], [])
+        return np.zeros(0, np.int64), [], []
     rows = session.execute(
         "SELECT m.key, m.id, CASE WHEN s.model IS NULL THEN m.kind ELSE 'adapter' END "
         f"FROM {table} v JOIN models m ON m.key = v.model LEFT JOIN ("
@@ -161,7 +156,7 @@ def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed
         [after, base, after],
     )
     keys = np.fromiter((key for key, _, _ in rows), np.int64, len(rows))
-    return Keyed(keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows])
+    return keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows]
 
 
 def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
