@@ -271,7 +271,8 @@ class PartFolder:
                 log.warning("%s: %s; it counts as if it were not there: delete it", path, err)
             else:
                 recipes = [recipe.id for recipe in about.recipes]
-                known |= {row["id"]: models.ModelRow.of_columns(row, recipes) for row in rows}
+                named = [models.ModelRow.of_columns(row, recipes) for row in rows if row["id"]]
+                known |= {row.id: row for row in named}
         return known
 
     def remove_family(self, base: str) -> None:
