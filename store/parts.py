@@ -276,19 +276,16 @@ class PartFolder:
         return known
 
     def remove_family(self, base: str) -> None:
-        """Remove a family's parts, what killed writers left, and folders that are empty then."""
-        paths = [
-            path
-            for ending in ("part-*.json", "models-*.parquet", ".*.partial")
-            for path in self._listed(base, ending)
-        ]
-        for path in paths:
-            self._remove(path)
+        """Remove a family's folder, and that of all parts where it is empty then."""
+        try:
+            self._files.rm(f"{self._root}/{_folder(base)}", recursive=True)
+        except FileNotFoundError:
+            pass
+        except OSError as err:
+            log.warning("%s/%s: cannot be removed: %s", self.url, _folder(base), err)
         if self.is_local:
-            folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-            for folder in sorted(folders, reverse=True):
-                with suppress(OSError):
-                    (Path(self._root) / folder).rmdir()
+            with suppress(OSError):
+                Path(self._root).rmdir()
 
     def _read(self, path: str) -> tuple[Part, bytes]:
         """A part without its outcomes, and the file that has them, as it was written; raises as
@@ -332,14 +329,6 @@ class PartFolder:
             listed = self._files.find(root) if self._files.exists(root) else []
         names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
         return sorted(name for name in names if PurePosixPath(name).match(pattern))
-
-    def _remove(self, path: str) -> None:
-        try:
-            self._files.rm_file(f"{self._root}/{path}")
-        except FileNotFoundError:
-            pass
-        except OSError as err:
-            log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
 
 
 def _beside(path: str, file: exchange.ListedFile) -> str:
