@@ -93,30 +93,6 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
         insert_rows(session, ensure_table(session, recipe), rows)
 
 
-def fetch_vectors(
-    session: Session, sql: str, values: list[object], dim: int, *, few: bool = False
-) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
-    """The rows of a query for (name, vector): names, and vectors as one matrix; raises
-    `StoreDamaged` if a number is not finite. `few`: are read without importing Arrow, which
-    takes longer."""
-    if few:
-        rows = session.execute(sql, values)
-        names: list[object] = [name for name, _ in rows]
-        matrix = np.array([vector for _, vector in rows], np.float32).reshape(-1, dim)
-    else:
-        table, row = session.arrow(sql, values), 0
-        names, matrix = table.column(0).to_pylist(), np.empty((table.num_rows, dim), np.float32)
-        # not flatten(), which imports pyarrow.compute
-        for chunk in table.column(1).chunks:
-            matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
-            row += len(chunk)
-    # of numbers below 1 a sum is finite if all are
-    is_finite = np.isfinite(matrix.sum(axis=1))
-    if not is_finite.all():
-        raise StoreDamaged(not_finite(session.path, count(int((~is_finite).sum()), "vector")))
-    return names, matrix
-
-
 WIDE, LOW_RANK = 64, 0.99
 """Rows and columns of a matrix from which its rank tells something; and the share of |ΔW|², less
 its rounding's, that the kept singular values of every such matrix of a merged adapter have."""
@@ -171,7 +147,8 @@ def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
 def fetch_vectors_of(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
-    """Keys, rising, and vectors of those of some models that have a vector."""
+    """Keys, rising, and vectors of those of some models that have a vector; raises `StoreDamaged`
+    if a number is not finite."""
     table = _table(session, recipe) if len(keys) else None
     if table is None:
         return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
@@ -180,8 +157,24 @@ def fetch_vectors_of(
     values: list[object] = [first, last] if is_dense else [keys.tolist()]
     condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
-    names, matrix = fetch_vectors(session, sql, values, recipe.dim, few=len(keys) <= FEW_VECTORS)
-    return np.array(names, dtype=np.int64), matrix
+    if len(keys) <= FEW_VECTORS:
+        rows = session.execute(sql, values)
+        present = [key for key, _ in rows]
+        matrix = np.array([vector for _, vector in rows], np.float32).reshape(-1, recipe.dim)
+    else:
+        found, row = session.arrow(sql, values), 0
+        present = found.column(0).to_pylist()
+        matrix = np.empty((found.num_rows, recipe.dim), np.float32)
+        # not flatten(), which imports pyarrow.compute
+        for chunk in found.column(1).chunks:
+            own = np.asarray(chunk.values, np.float32).reshape(-1, recipe.dim)
+            matrix[row : row + len(chunk)] = own
+            row += len(chunk)
+    # of numbers below 1 a sum is finite if all are
+    is_finite = np.isfinite(matrix.sum(axis=1))
+    if not is_finite.all():
+        raise StoreDamaged(not_finite(session.path, count(int((~is_finite).sum()), "vector")))
+    return np.array(present, dtype=np.int64), matrix
 
 
 def vectors_name(recipe: Recipe) -> str:
