@@ -164,7 +164,7 @@ def test_exports_are_read_by_other_tools(catalog, tmp_path):
 
     catalog.record(indexed("m", seed=1))
     write_parquet(catalog, tmp_path / "tables")
-    write_safetensors(catalog, tmp_path / "v.safetensors", None, None)
+    write_safetensors(catalog, tmp_path / "v.safetensors", "base", RECIPE)
 
     fingerprints = pq.read_table(tmp_path / "tables" / "fingerprints.parquet").to_pylist()
     models = pq.read_table(tmp_path / "tables" / "models.parquet").to_pylist()
