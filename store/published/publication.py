@@ -388,7 +388,7 @@ def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicM
 
 
 def delete_unused(
-    folder: Path, used: Collection[str] = (), named: re.Pattern[str] = re.compile(".*")
+    folder: Path, used: Collection[str] = (), named: re.Pattern[str] = re.compile("(?s).*")
 ) -> tuple[str, ...]:
     """Delete the files of a folder that are not used, of the names that a pattern describes, and
     the folder where none is used; what was deleted."""
