@@ -12,8 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
 
-import pyarrow as pa
-
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
 from ...records import Recipe
 from ..catalog import Catalog
@@ -229,10 +227,11 @@ def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, A
 
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     """The models of these names, in the order in which they were recorded; each once."""
-    schema = pa.schema({"base": pa.string(), "id": pa.string()})
-    wanted = pa.Table.from_pylist([{"base": base, "id": id} for base, id in names], schema)
-    with session.registered("wanted_names", wanted):
-        table = session.arrow("SELECT m.* FROM models m JOIN wanted_names USING (base, id)")
+    table = session.arrow(
+        "SELECT m.* FROM models m JOIN (SELECT unnest(?::VARCHAR[]) AS base, "
+        "unnest(?::VARCHAR[]) AS id) USING (base, id)",
+        [[base for base, _ in names], [id for _, id in names]],
+    )
     rows = sorted(table.to_pylist(), key=lambda row: int(row["key"]))
     return list({(row["base"], row["id"]): row for row in rows}.values())
 
@@ -266,34 +265,21 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
     """Give models what they lack of the source's: key there → key here. By the target's table, the
     source's keys of those that lacked some."""
     of_recipes = {table: recipe for recipe, table in source.recipes.values()}
-    taken = {}
+    taken: dict[str, set[int]] = {}
     for table in (*of_recipes, *outcomes.BESIDE) if keys else ():
-        light = source.session.arrow(
-            f"SELECT DISTINCT COLUMNS('^(model|recipe|study|settings)$') FROM {table} "
-            f"WHERE model IN {THESE}",
-            [list(keys)],
-        )
-        if not light.num_rows:
+        sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
+        rows = source.session.arrow(sql, [list(keys)])
+        if not rows.num_rows:
             continue
         own = outcomes.ensure_table(target, of_recipes[table]) if table in of_recipes else table
-        with (
-            target.registered("merged_rows", light),
-            target.registered("taken_keys", outcomes.key_pairs(keys)),
-        ):
-            models = target.execute(
-                f"SELECT DISTINCT r.model {outcomes.lacking(own, 'merged_rows', keys)}"
-            )
-        if not models:
-            continue
-        taken[own] = {int(key) for (key,) in models}
-        sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
-        rows = source.session.arrow(sql, [sorted(taken[own])])
+        with target.registered("merged_rows", rows):
+            taken[own] = outcomes.take_rows(target, own, "merged_rows", keys)
         if table == "footprints":
-            hashes = {*rows.column("tokenizer").to_pylist(), *rows.column("lexicon").to_pylist()}
+            named = rows.select(["model", "tokenizer", "lexicon"]).to_pylist()
+            lacked = [row for row in named if row["model"] in taken[own]]
+            hashes = {row[name] for row in lacked for name in ("tokenizer", "lexicon")}
             for sha256 in hashes - {None}:
                 take_tokenizer(target, source.session, sha256)
-        with target.registered("merged_rows", rows):
-            outcomes.take_rows(target, own, "merged_rows", keys)
     return taken
 
 

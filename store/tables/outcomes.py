@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys
 from .recipes import recipe_tables, select_recipes, tables
-
-if TYPE_CHECKING or "jaxtyping" in sys.modules:
-    import pyarrow as pa  # for annotations alone
 
 FEW_VECTORS = 100
 """Vectors that take less time to read as Python's numbers than Arrow takes to import."""
@@ -311,31 +308,30 @@ def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, Linea
     insert_rows(session, "linear_sketches", rows)
 
 
-def lacking(table: str, rows: str, keys: Mapping[int, int]) -> str:
-    """SQL for those of some rows `r` of a table that models lack; `taken_keys k` are their keys:
-    there → here."""
-    first, last = min(keys.values()), max(keys.values())
-    return (
-        f"FROM {rows} r JOIN taken_keys k ON k.old = r.model WHERE NOT EXISTS ("
-        f"FROM (FROM {table} WHERE model BETWEEN {first} AND {last}) s "
-        f"WHERE s.model = k.new AND ({BESIDE.get(table, 'TRUE')}))"
-    )
+KEY_PAIRS = "(SELECT unnest(?::BIGINT[]) AS old, unnest(?::BIGINT[]) AS new) k"
+"""Keys and what they become."""
 
 
-def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> None:
+def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> set[int]:
     """Give models what they lack of a table, bit for bit, from other rows of its columns, which
-    have other keys: there → here."""
-    with session.registered("taken_keys", key_pairs(keys)):
+    have other keys: there → here. Returns the keys there of what lacked some."""
+    here = list(keys.values())
+    inserted = session.column(
+        f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
+        f"FROM {rows} r JOIN {KEY_PAIRS} ON k.old = r.model WHERE NOT EXISTS ("
+        f"FROM (FROM {table} WHERE model BETWEEN {min(here)} AND {max(here)}) s "
+        f"WHERE s.model = k.new AND ({BESIDE.get(table, 'TRUE')})) RETURNING model",
+        [list(keys), here],
+    )
+    if table == "slots":
+        # without sketches they are statistics alone
         session.execute(
-            f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
-            + lacking(table, rows, keys)
+            "DELETE FROM slots WHERE recipe IS NULL AND model IN (SELECT unnest(?::BIGINT[])) "
+            "AND model IN (SELECT model FROM slots WHERE recipe IS NOT NULL)",
+            [here],
         )
-        if table == "slots":
-            # without sketches they are statistics alone
-            session.execute(
-                "DELETE FROM slots WHERE recipe IS NULL AND model IN (SELECT new FROM taken_keys) "
-                "AND model IN (SELECT model FROM slots WHERE recipe IS NOT NULL)"
-            )
+    given = set(inserted)
+    return {old for old, new in keys.items() if new in given}
 
 
 def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
@@ -433,22 +429,12 @@ def delete_models(session: Session, keys: Sequence[int]) -> None:
 
 def move_models(session: Session, keys: Mapping[int, int]) -> None:
     """Give models and all that belongs to them other keys: old → new."""
-    if not keys:
-        return
-    with session.registered("moved_keys", key_pairs(keys)):
-        session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
-        for table in (*BESIDE, *(table for _, table in tables(session))):
-            session.execute(
-                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
-            )
-
-
-def key_pairs(keys: Mapping[int, int]) -> pa.Table:
-    """Keys and what they become, as the columns `old` and `new` of a table."""
-    import pyarrow as pa
-
-    schema = pa.schema([("old", pa.int64()), ("new", pa.int64())])
-    return pa.table([list(keys), list(keys.values())], schema)
+    columns = dict.fromkeys((*BESIDE, *(table for _, table in tables(session))), "model")
+    for table, key in ({"models": "key"} | columns).items() if keys else ():
+        session.execute(
+            f"UPDATE {table} SET {key} = k.new FROM {KEY_PAIRS} WHERE {key} = k.old",
+            [list(keys), list(keys.values())],
+        )
 
 
 # data sets that were kept as queries
