@@ -59,9 +59,6 @@ AT_ONCE = 256
 BYTES_AT_ONCE = 1 << 26
 """That one pass writes, if these are more models."""
 
-FEW_KEYS = 16
-"""Models up to which DuckDB looks for each; of more, it reads all between the first and last."""
-
 FEW_COMPARED = 4
 """Models that are compared bit by bit; with more, codes become numbers and are multiplied."""
 
@@ -467,28 +464,18 @@ def _products(
 def fetch_matrix(
     session: Session, keys: Sequence[int], recipe: Recipe, slots: Sequence[Slot] | None = None
 ) -> SketchMatrix:
-    """The sketches of the models with these keys, in their order; raises as `stored_matrix`."""
-    condition = "model IN (SELECT unnest(?::BIGINT[]))"
-    rows = outcomes.select_sketch_rows(session, condition, recipe.id, [list(keys)])
-    return stored_matrix(session, rows, keys, recipe, slots)
-
-
-def stored_matrix(
-    session: Session,
-    rows: Sequence[tuple[Any, ...]],
-    keys: Sequence[int],
-    recipe: Recipe,
-    slots: Sequence[Slot] | None = None,
-) -> SketchMatrix:
-    """The sketches of the models with these keys, each but once, in their order, from rows of
-    `select_sketch_rows`, of which those of other models are skipped.
+    """The sketches of the models with these keys, each but once, in their order.
 
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
+    condition, values = outcomes.among(keys)
+    rows = session.execute(
+        "SELECT model, stack, layer, role, sketch FROM slots "
+        f"WHERE recipe = ? AND sketch IS NOT NULL AND model {condition}",
+        [recipe.id, *values],
+    )
     place = {key: row for row, key in enumerate(keys)}
-    if len(place) < len(rows):
-        rows = [row for row in rows if row[0] in place]
     if slots is None:
         slots = sorted(Slot(*slot) for slot in {row[1:4] for row in rows})
     column = {(slot.stack, slot.layer, slot.role): i for i, slot in enumerate(slots)}
@@ -663,11 +650,7 @@ def _fetch(
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = outcomes.fetch_vectors_of(session, recipe, keys)
-    condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
-    if len(keys) > FEW_KEYS:
-        condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    sketches = outcomes.select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
+    matrix = fetch_matrix(session, present.tolist(), recipe, shapes.slots)
     return present, {".sketches": shapes.pack(matrix), ".vectors": vectors}
 
 

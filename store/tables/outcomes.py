@@ -141,6 +141,13 @@ def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
     return int(session.execute(f"SELECT count(*) {source} WHERE m.base = ?", [base])[0][0])
 
 
+def among(keys: Sequence[int]) -> tuple[str, list[object]]:
+    """SQL for one of some keys, different ones, and the values of its parameters."""
+    if keys and len(keys) == max(keys) - min(keys) + 1:
+        return "BETWEEN ? AND ?", [min(keys), max(keys)]
+    return "IN (SELECT unnest(?::BIGINT[]))", [list(keys)]
+
+
 def fetch_vectors_of(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
@@ -149,10 +156,7 @@ def fetch_vectors_of(
     table = _table(session, recipe) if len(keys) else None
     if table is None:
         return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
-    first, last = int(keys.min()), int(keys.max())
-    is_dense = len(keys) == last - first + 1
-    values: list[object] = [first, last] if is_dense else [keys.tolist()]
-    condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
+    condition, values = among(keys.tolist())
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
     if len(keys) <= FEW_VECTORS:
         rows = session.execute(sql, values)
@@ -251,18 +255,6 @@ def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> N
         own = {"model": key, "recipe": recipe}
         rows += [slot_row(s) | own | {"sketch": s.sketch or None} for s in outcome.slots]
     insert_rows(session, "slots", rows)
-
-
-def select_sketch_rows(
-    session: Session, condition: str, recipe: str, values: list[object]
-) -> list[tuple[Any, ...]]:
-    """`model`, `stack`, `layer`, `role` and `sketch` of the models that meet a condition, in no
-    order."""
-    return session.execute(
-        "SELECT model, stack, layer, role, sketch FROM slots "
-        f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
-        [recipe, *values],
-    )
 
 
 def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
