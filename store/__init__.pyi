@@ -42,7 +42,6 @@ from .session import Track as Track
 from .sketch_codes import encode_sketch as encode_sketch
 from .sketch_codes import sketch_bytes as sketch_bytes
 from .sketch_codes import true_cosines as true_cosines
-from .sql import QueryLimits as QueryLimits
 from .sql import QueryResult as QueryResult
 from .sql import check_query as check_query
 from .sql import query_catalog as query_catalog

@@ -54,19 +54,14 @@ class QueryResult:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryLimits:
-    """How large the result of a SELECT of somebody else may be, and how much memory DuckDB may take
-    for it."""
-
-    rows: int
-    bytes: int = 16 << 20
-    memory: str = "512MB"
+MOST_BYTES, MEMORY = 16 << 20, "512MB"
+"""Of the result of a SELECT of somebody else; and what DuckDB may take for it."""
 
 
-def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> QueryResult:
-    """The rows that a SELECT gives, also while another process has the file open; with limits, for
-    a process that can be killed: DuckDB neither counts nor interrupts what one expression takes.
+def query_catalog(path: Path, sql: str, most_rows: int | None = None) -> QueryResult:
+    """The rows that a SELECT gives, also while another process has the file open; that of somebody
+    else, of which so many rows are given, in a process that can be killed: DuckDB neither counts
+    nor interrupts what one expression takes.
 
     Raises:
         BadQuery: it is no single SELECT of the catalog's tables, DuckDB refuses it, or it exceeds
@@ -75,20 +70,20 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
         StoreError: it cannot be opened.
     """
     check_query(sql)
-    if limits is not None:
+    if most_rows is not None:
         # DuckDB stops once it has one row too many; a comment may end the statement
-        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
+        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {most_rows + 1}"
         check_query(sql)
-    memory = limits.memory if limits else None
+    memory = None if most_rows is None else MEMORY
     with (
         closing(connect(path, read_only=True, create=False, cache=memory)) as access,
         closing(Session(access)) as session,
         session.turn(),
     ):
-        if limits is not None:
+        if most_rows is not None:
             # what does not fit into the memory is not written to the disk either
             session.execute("SET temp_directory = ''")
-        if limits is not None or not access.is_shared:
+        if most_rows is not None or not access.is_shared:
             # neither files nor settings
             for setting in ("enable_external_access", "python_enable_replacements"):
                 session.execute(f"SET {setting} = false")
@@ -100,10 +95,10 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
         raise BadQuery(f"sql: cast to VARCHAR what has no other form: {err}") from err
     rows = tuple(zip(*columns, strict=True))
     result = QueryResult(columns=_distinct(table.column_names), rows=rows)
-    if limits is not None and len(result.rows) > limits.rows:
-        raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
-    if limits is not None and len(pickle.dumps(result)) > limits.bytes:
-        raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
+    if most_rows is not None and len(result.rows) > most_rows:
+        raise BadQuery(f"sql: more than {most_rows} rows: add a LIMIT, or count groups")
+    if most_rows is not None and len(pickle.dumps(result)) > MOST_BYTES:
+        raise BadQuery(f"sql: a result of more than {MOST_BYTES >> 20} MiB: name fewer columns")
     return result
 
 
