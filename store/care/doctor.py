@@ -56,7 +56,7 @@ def check_leftovers(context: CheckContext) -> Iterator[CheckLine]:
 
 def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
-    pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
+    pairs = context.session.execute("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
     for file_of in (footprint_file, lexicon_file):
         known |= {file_of(context.catalog.path, base).stem for base, _ in pairs}
