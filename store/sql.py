@@ -12,7 +12,6 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -117,13 +116,19 @@ def check_query(sql: str) -> None:
         except duckdb.Error as err:
             raise BadQuery(f"sql: {_first_line(err)}") from err
     assert row is not None
+    nodes: list[dict[str, Any]] = []
+
+    def note(node: dict[str, Any]) -> dict[str, Any]:
+        nodes.append(node)
+        return node
+
     try:
-        parsed = json.loads(row[0])
+        parsed = json.loads(row[0], object_hook=note)
     except RecursionError as err:
         raise BadQuery("sql: nested too deeply") from err
     if parsed.get("error"):
         raise BadQuery(f"sql: {parsed.get('error_message', 'not understood')}")
-    for node in _nodes(parsed["statements"]):
+    for node in reversed(nodes):  # the outer ones first
         _check_node(node)
 
 
@@ -140,18 +145,6 @@ def _check_node(node: dict[str, Any]) -> None:
         raise BadQuery(f"sql: {node.get('table_name')!r} is no table of the catalog")
     elif kind == "FUNCTION" and name in _WRITING:
         raise BadQuery(f"sql: {name}() is not for reading")
-
-
-def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    """Every object of a parsed statement."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending += node.values()
-        elif isinstance(node, list):
-            pending += node
 
 
 def _run(session: Session, sql: str) -> pa.Table:
