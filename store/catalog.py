@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,8 +53,9 @@ MOST_ALIKE = 1_000
 """Names that are compared with a wrong one, of a large catalog."""
 
 
-class Catalog:
-    """An open catalog file; a context manager. One thread at a time: others take a `reader`.
+class Catalog(Session):
+    """An open catalog file, and a session on it; a context manager. One thread at a time: others
+    take a `reader`.
 
     Searches see the catalog as it is now; or, unless it `waits_for_index`, as it was when the index
     was last caught up, by a reader that waits.
@@ -70,9 +70,7 @@ class Catalog:
         is_reader: bool = False,
         waits_for_index: bool = True,
     ) -> None:
-        self.access = access
-        self._session = Session(access, about=path, read_only=read_only)
-        self.path, self.read_only = path, read_only
+        super().__init__(access, about=path, read_only=read_only)
         self._is_reader, self.waits_for_index = is_reader, waits_for_index
         self._is_closed = False
         self._remembered: tuple[str, dict[Callable[[Session], Any], Any]] = ("", {})
@@ -99,25 +97,12 @@ class Catalog:
             access, path, read_only=read_only, is_reader=True, waits_for_index=waits_for_index
         )
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """The catalog of one moment, for all that the block reads."""
-        return self._session.snapshot()
-
-    def look(self, question: Callable[[], T]) -> T:
-        """The answer to a question about the catalog of one moment."""
-        return self._session.look(question)
-
-    @property
-    def changes(self) -> str:
-        """A token that differs after every change, whichever process made it."""
-        return self._session.changes
-
     def shed_memory(self) -> None:
         """Free the memory of DuckDB's cached pages."""
         self.access.shed()
 
     def close(self) -> None:
-        self._session.close()
+        super().close()
         if not (self._is_reader or self._is_closed):
             self.access.close()
         self._is_closed = True
@@ -146,24 +131,24 @@ class Catalog:
             if checked:
                 check_outcomes(session, outcomes)
 
-        self._session.write(write)
+        self.write(write)
 
     def settle_copies(self, base: str) -> None:
         """Say of models with the same weight files which one is the original."""
-        self._session.write(lambda s: settle_copies(s, base))
+        self.write(lambda s: settle_copies(s, base))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
         from .tables.outcomes import delete_models
 
         row = self.model(id, base)
-        self._session.write(lambda s: delete_models(s, [row.key]))
+        self.write(lambda s: delete_models(s, [row.key]))
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
         """Bring labels, authors and runs of models up to date."""
         if records:
-            self._session.write(lambda s: relabel_models(s, base, records))
+            self.write(lambda s: relabel_models(s, base, records))
 
     def label(
         self,
@@ -188,7 +173,7 @@ class Catalog:
     def save_base(self, record: BaseRecord) -> None:
         """Store what is known of a base; what the record lacks stays as it is stored."""
         record = record.completed(self.base(record.base))
-        self._session.write(lambda s: replace_base(s, record))
+        self.write(lambda s: replace_base(s, record))
 
     def save_family(self, record: BaseRecord) -> None:
         """The same, with the shapes that the base's models changed."""
@@ -199,47 +184,47 @@ class Catalog:
 
     def listings(self, base: str) -> Listings:
         """The walk of the Hub that starts at `base`."""
-        return Listings(self._session, base)
+        return Listings(self, base)
 
     @property
     def data_sets(self) -> DataSets:
         """Data sets that were kept as queries."""
         from .tables.outcomes import DataSets
 
-        return DataSets(self._session)
+        return DataSets(self)
 
     @property
     def footprints(self) -> Footprints:
         """Which tokens models were trained on, and the tokenizers that name them."""
         from .tables.footprints import Footprints
 
-        return Footprints(self._session)
+        return Footprints(self)
 
     def footprint_bits(self, base: str) -> FootprintBits:
         """The touched tokens of a family's models as bits, from a file that is made if need be."""
         from .derived.footprint_bits import FootprintBits
 
-        return self.look(lambda: FootprintBits.read(self._session, base))
+        return self.look(lambda: FootprintBits.read(self, base))
 
     @property
     def attachments(self) -> Attachments:
         """Published indexes that are searched beside the models."""
-        return Attachments(self._session)
+        return Attachments(self)
 
     @property
     def signatures(self) -> Signatures:
         """By what bases are recognised in models' weights."""
-        return Signatures(self._session)
+        return Signatures(self)
 
     def studies(self, key: int) -> StudyResults:
         """The studies of the model with this key."""
-        return StudyResults(self._session, key)
+        return StudyResults(self, key)
 
     def study_results(
         self, study: str, base: str | None = None, model: str | None = None
     ) -> list[StudyResult]:
         """The stored results of a study, of all models or of one, by model and time."""
-        rows = self._session.execute(
+        rows = self.execute(
             "SELECT base, model, settings, results, made_at::VARCHAR FROM study_results "
             "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
             "ORDER BY base, model, made_at",
@@ -252,7 +237,7 @@ class Catalog:
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
-        return self._session.column("SELECT DISTINCT study FROM studies ORDER BY 1")
+        return self.column("SELECT DISTINCT study FROM studies ORDER BY 1")
 
     # models
 
@@ -267,26 +252,26 @@ class Catalog:
 
     def page_of_models(self, wanted: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""
-        session, conditions = self._session, wanted.conditions()
+        conditions = wanted.conditions()
         return self.look(
-            lambda: (select_models(session, conditions, page), count_models(session, conditions))
+            lambda: (select_models(self, conditions, page), count_models(self, conditions))
         )
 
     def value_counts(
         self, wanted: ModelFilter, columns: Sequence[str], most: int
     ) -> tuple[int, dict[str, list[tuple[Any, int]]]]:
         """How many models pass, and by column how many of them have each of its values."""
-        session, conditions = self._session, wanted.conditions()
+        conditions = wanted.conditions()
         return self.look(
             lambda: (
-                count_models(session, conditions),
-                {name: count_values(session, conditions, name, most) for name in columns},
+                count_models(self, conditions),
+                {name: count_values(self, conditions, name, most) for name in columns},
             )
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, at most one per family."""
-        rows = self._session.execute(
+        rows = self.execute(
             "SELECT key, base, kind, dataset FROM models "
             "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
             [id, base, base],
@@ -337,9 +322,7 @@ class Catalog:
         if not ids:
             raise self._empty()
         is_short = id and not os.path.exists(id)
-        fitting = (
-            select_abbreviated(self._session, id, family, errors.OFFERED + 1) if is_short else []
-        )
+        fitting = select_abbreviated(self, id, family, errors.OFFERED + 1) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)
         if fitting:
@@ -353,7 +336,7 @@ class Catalog:
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
         """Different ids or labels of the models, those first that are most like a text; of a large
         catalog not all."""
-        return self._session.column(
+        return self.column(
             f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
             "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
             "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
@@ -367,7 +350,7 @@ class Catalog:
         without NumPy, whose import takes as long as `show`."""
         row = self.model(id, base)
         measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
-        rows = self._session.execute(
+        rows = self.execute(
             f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
             "WHERE model = ?",
             [row.key],
@@ -387,13 +370,13 @@ class Catalog:
             "SELECT 1 FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
             "AND m.id = ? AND (f.touched > 0 OR f.responses IS NOT NULL)"
         )
-        return bool(self._session.execute(sql, [base, id]))
+        return bool(self.execute(sql, [base, id]))
 
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with a recipe's sketches."""
         from .tables.outcomes import select_slots
 
-        return select_slots(self._session, key, recipe)
+        return select_slots(self, key, recipe)
 
     # fingerprints
 
@@ -443,7 +426,7 @@ class Catalog:
         from .family import FamilyMoments
 
         return self.access.derived(FamilyMoments).view(
-            self._session,
+            self,
             base,
             recipe,
             is_current=self.waits_for_index or is_current,
@@ -459,7 +442,7 @@ class Catalog:
 
         row, by_id = self.model(twin, base), self.recipes()
         record = model.as_copy_of(row)
-        return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
+        return outcome_of_copy(self, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
 
@@ -492,12 +475,12 @@ class Catalog:
 
     def base(self, base: str) -> BaseRecord:
         """What is known of a base."""
-        return select_base(self._session, base)
+        return select_base(self, base)
 
     def licence_conflicts(self, base: str) -> list[tuple[str, str, str, str, str]]:
         """Model, its licence, the ancestor, that one's licence and what it asks, of each conflict
         that `licence_rules` shows in a family."""
-        return self._session.execute(
+        return self.execute(
             "SELECT model, license, ancestor, ancestor_license, says FROM licence_conflicts "
             "WHERE base = ? AND verdict = 'conflict' ORDER BY ALL",
             [base],
@@ -505,7 +488,7 @@ class Catalog:
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
-        rows = self._session.execute(
+        rows = self.execute(
             "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model)"
             " FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? "
             "GROUP BY ALL ORDER BY ALL",
@@ -529,25 +512,24 @@ class Catalog:
     def stats(self) -> dict[str, Any]:
         """Counts of models, labels and data sets by base; of models by base and recipe, by status,
         and by how their bytes were compared (`verified`: see `ModelRecord`); the file's bytes."""
-        session = self._session
         with self.snapshot():
             by_id = self.recipes()
             counts = {
-                "bases": session.rows(
+                "bases": self.rows(
                     "SELECT base, models, indexed, labelled, datasets FROM coverage"
                 ),
                 "recipes": [
                     {"base": base, "id": id, "rank": by_id[id].rank, "dim": by_id[id].dim}
                     | {"models": n}
-                    for id, base, n in count_by_recipe(session)
+                    for id, base, n in count_by_recipe(self)
                 ],
                 "statuses": dict(
-                    session.execute(
+                    self.execute(
                         "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
                     )
                 ),
                 "verified": dict(
-                    session.execute(
+                    self.execute(
                         "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
                         "WHERE status = 'indexed' GROUP BY way ORDER BY way"
                     )
@@ -559,7 +541,7 @@ class Catalog:
         """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed
         the model, under these recipe ids. None where unknown."""
         marks = ", ".join("?" * len(recipes))
-        seconds, n_bytes = self._session.execute(
+        seconds, n_bytes = self.execute(
             "SELECT avg(m.seconds), avg(m.bytes_read) FROM recipes r "
             "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
             f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
@@ -576,7 +558,7 @@ class Catalog:
         )
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
-        return self.look(lambda: select_models(self._session, conditions))
+        return self.look(lambda: select_models(self, conditions))
 
     def _remember(self, select: Callable[[Session], T]) -> T:
         """The result of `select`, which runs again only after a change."""
@@ -584,6 +566,6 @@ class Catalog:
         if self._remembered[0] != changes:
             self._remembered = (changes, {})
         if select not in (answers := self._remembered[1]):
-            answers[select] = select(self._session)
+            answers[select] = select(self)
         answer: T = answers[select]
         return answer

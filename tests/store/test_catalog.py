@@ -80,7 +80,7 @@ def test_another_recipe_keeps_what_the_first_one_measured_while_files_are_the_sa
     assert linear_sketch_of(catalog, "m") is None
     catalog.remove("other")
     with catalog.snapshot():
-        assert catalog._session.execute("SELECT count(*) FROM linear_sketches") == [(0,)]
+        assert catalog.execute("SELECT count(*) FROM linear_sketches") == [(0,)]
 
 
 @settings(deadline=None, max_examples=10)
@@ -234,7 +234,7 @@ def test_every_duckdb_from_1_5_reads_the_file(path):
 def test_duckdb_draws_no_bar_of_its_own_in_a_python_without_a_main_file(path):
     code = """
     with Catalog.open(path) as catalog:
-        print(catalog._session.execute("SELECT current_setting('enable_progress_bar')"))
+        print(catalog.execute("SELECT current_setting('enable_progress_bar')"))
     """
     with process(path, code) as other:
         assert other.communicate()[0] == "[(False,)]\n"
