@@ -242,11 +242,11 @@ def content_sha256(catalog: Catalog) -> str:
     the same processor: in whatever order, by however many processes they were read.
     """
     digest = hashlib.sha256()
-    with closing(Session(catalog.access)) as session, session.snapshot():
-        keys = session.column("SELECT key FROM models ORDER BY base, id")
+    with catalog.snapshot():
+        keys = catalog.column("SELECT key FROM models ORDER BY base, id")
         for start in range(0, len(keys), _AT_ONCE):
-            for sql in _statements(session):
-                for row in session.execute(sql, [keys[start : start + _AT_ONCE]]):
+            for sql in _statements(catalog):
+                for row in catalog.execute(sql, [keys[start : start + _AT_ONCE]]):
                     digest.update(repr(row).encode())
     return digest.hexdigest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import filterfalse
@@ -22,14 +22,7 @@ from ..parts import PartFolder, commit_part
 from ..session import Session, Track
 from ..tables import outcomes
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
-from ..tables.models import (
-    ModelRow,
-    count_models,
-    insert_rows,
-    new_keys,
-    settle_copies,
-    update_models,
-)
+from ..tables.models import ModelRow, count_models, insert_rows, new_keys, update_models
 from ..tables.recipes import BaseRecord, recipe_tables, replace_base, select_base, select_bases
 from ..tables.signatures import Signatures, replace_signature
 
@@ -377,14 +370,12 @@ def merge_catalogs(
         if is_file(target.path) and path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
     by_source: dict[str, Counts] = {}
-    with closing(Session(target.access)) as writing:
-        for place in sources:
-            counts = by_source.setdefault(str(place), Counts())
-            with _catalog_of(place, counts, track) as path:
-                _merge_catalog(writing, str(place), counts, path, track)
-        for base in select_bases(writing):
-            writing.write(partial(settle_copies, base=base))
-        n_models = count_models(writing, ())
+    for place in sources:
+        counts = by_source.setdefault(str(place), Counts())
+        with _catalog_of(place, counts, track) as path:
+            _merge_catalog(target, str(place), counts, path, track)
+    for base in select_bases(target):
+        target.settle_copies(base)
     listed = [
         {"source": place, **{name: getattr(counts, name) for name in COUNTED}}
         for place, counts in by_source.items()
@@ -394,27 +385,19 @@ def merge_catalogs(
         **{name: sum(source[name] for source in listed) for name in COUNTED},
         "conflicts": [row for counts in by_source.values() for row in counts.conflicts],
         "sources": listed,
-        "models": n_models,
+        "models": count_models(target, ()),
         "damaged": [line for counts in by_source.values() for line in counts.damaged],
         "seconds": round(time.perf_counter() - started, 3),
     }
 
 
-def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, track: Track) -> None:
-    with (
-        Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
-        closing(Session(opened.access)) as reading,
-    ):
+def _merge_catalog(target: Catalog, name: str, counts: Counts, path: Path, track: Track) -> None:
+    with Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as reading:
         source = Source(name, reading, _recipes(reading, path))
 
         def write(change: Callable[[Session, Source], Change]) -> Change:
             """Change the target in one transaction, from one moment of the source."""
-
-            def make(target: Session) -> Change:
-                with reading.snapshot():
-                    return change(target, source)
-
-            return writing.write(make)
+            return target.write(lambda writing: reading.look(lambda: change(writing, source)))
 
         counts.conflicts += write(merge_families)
         names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")

@@ -10,7 +10,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -266,13 +266,13 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         )
     removed = {*(before.removed if before else ())}
     removed |= {removal_hash(what.named, id) for id in what.exclude}
-    with closing(Session(catalog.access)) as session, session.snapshot():
-        models = select_public(session, what, removed)
+    with catalog.snapshot():
+        models = select_public(catalog, what, removed)
         if not len(models.keys):
             raise RequestError(f"no model of {what.base} may be published under {what.recipe.id}")
-        form = _sketch_form(session, what, models.table["kind"].to_pylist())
-        parts = _write_parts(session, folder, what.recipe, models, form, track)
-        known = select_base(session, what.base)
+        form = _sketch_form(catalog, what, models.table["kind"].to_pylist())
+        parts = _write_parts(catalog, folder, what.recipe, models, form, track)
+        known = select_base(catalog, what.base)
     # serial and time are those of the former index
     manifest = Manifest(
         index=before.index if before else uuid.uuid4().hex,
