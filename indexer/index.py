@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
 from ..records import Recipe, Slot
-from ..store import Catalog, ModelFilter, Page, save_family
+from ..store import BaseRecord, Catalog, ModelFilter, Page
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
@@ -182,7 +182,7 @@ def index_family(
         log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
-        told = {row.id: row.record for row in catalog.models(base=base.name)}
+        told = {row.id: row for row in catalog.models(base=base.name)}
         named = ((m, told.get(m.record.id)) for m in members)
         members = [replace(m, record=labels.apply(m.record, m.folder, row)) for m, row in named]
     members = [refuse_strangers(member, wanted) for member in members]
@@ -223,8 +223,9 @@ def index_family(
     report.unlisted = find_unlisted(catalog, options, base, members, walk)
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
-        said = (weights.revision, weights.architecture) if weights else (None, None)
-        save_family(catalog, base.name, *said, layout, weights.license if weights else None)
+        said = ("revision", "architecture", "license") if weights else ()
+        values = {name: getattr(weights, name) for name in said}
+        catalog.save_family(BaseRecord(base=base.name, layout=tuple(layout), **values))
         _save_tokenizer(catalog, base, options)
     if options.hub:
         catalog.listings(base.name).clear()
@@ -242,7 +243,7 @@ def find_unlisted(
     listed = {member.record.id for member in members}
     rows = catalog.models(base=base.name, status="indexed")
     # what names no base was never listed below one, and below what is gone nothing is listed
-    gone = {r.id: r.record for r in rows if r.record.source == "hub" and r.id not in listed}
+    gone = {r.id: r for r in rows if r.source == "hub" and r.id not in listed}
     return sorted(id for id, it in gone.items() if it.base_raw and it.base_raw not in gone)
 
 

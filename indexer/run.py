@@ -41,7 +41,7 @@ from ..records import (
     SlotStats,
 )
 from ..results import count
-from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
+from ..store import Catalog, ModelRow, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
 from .family import LabelMatches, Member, refuse_strangers, with_card_label
@@ -135,7 +135,7 @@ class Report:
     def unread(
         self,
         members: Iterable[Member],
-        known: Mapping[str, Known],
+        known: Mapping[str, ModelRow],
         options: IndexOptions,
         has_footprint: Collection[str],
         answered: Collection[str],
@@ -172,14 +172,14 @@ class Report:
                 self.add(Refused(model=member.record, code=before.code, reason=reason))
         return fresh
 
-    def keep(self, member: Member, before: Known, has_footprint: Collection[str]) -> None:
+    def keep(self, member: Member, before: ModelRow, has_footprint: Collection[str]) -> None:
         """Count a member that was read before."""
         self.unchanged += 1
         self.bytes_total += before.bytes_total
         if member.record.id not in has_footprint and member.refusal is None:
             self.lacking.append(member)
 
-    def _relabel(self, member: Member, before: Known) -> None:
+    def _relabel(self, member: Member, before: ModelRow) -> None:
         """Note a label of a file, or of the card of a folder, which is no part of its signature."""
         is_edited = member.folder is not None and before.is_outdated_by(member.record)
         if member.record.label_source == "labels" or is_edited:
@@ -423,7 +423,7 @@ def _place(err: Exception) -> str:
     return f"{name}, line {line}"
 
 
-def _refuse_taken_id(member: Member, before: Known | None) -> Member:
+def _refuse_taken_id(member: Member, before: ModelRow | None) -> Member:
     """The member, refused if its id belongs to another folder that is still there."""
     if before is None or member.folder is None or before.source in ("hub", str(member.folder)):
         return member
@@ -442,7 +442,7 @@ def read_members(
     workers: int,
     by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
-    known: Mapping[str, Known],
+    known: Mapping[str, ModelRow],
     wait_s: float | None = None,
 ) -> Iterator[Outcome | None]:
     """Each member's outcome as soon as it is there, at most `workers` at work; None where for
@@ -480,7 +480,7 @@ def read_members(
 
 
 def _work(
-    member: Member, job: IndexJob, by_hash: Mapping[str, str], known: Mapping[str, Known]
+    member: Member, job: IndexJob, by_hash: Mapping[str, str], known: Mapping[str, ModelRow]
 ) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
@@ -510,7 +510,7 @@ def _work(
     return fingerprint_member(member, job, remote)
 
 
-def _holds(before: Known, sha256: str | None, job: IndexJob) -> bool:
+def _holds(before: ModelRow, sha256: str | None, job: IndexJob) -> bool:
     """Whether the catalog has all that these weights would give."""
     is_indexed = before.status == "indexed" and sha256 is not None
     is_verified = not job.verify or before.verified != "unverified"
@@ -861,7 +861,7 @@ class IndexRun:
             folder.remove_family(base)
         return report.end(base_bytes)
 
-    def _begun(self, known: Mapping[str, Known]) -> tuple[Report, list[Member]]:
+    def _begun(self, known: Mapping[str, ModelRow]) -> tuple[Report, list[Member]]:
         """A report of what is known, and the members that are to be read."""
         job, footprints = self.job, self.catalog.footprints
         report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
@@ -898,7 +898,7 @@ def _recorded(
     members: Sequence[Member],
     job: IndexJob,
     catalog: Catalog,
-    known: Mapping[str, Known],
+    known: Mapping[str, ModelRow],
     workers: int,
 ) -> Generator[Outcome, None, None]:
     """Outcomes once they are recorded: those that end within `GROUP_S` in one transaction. What has
@@ -914,9 +914,11 @@ def _recorded(
         recorded.extend(waiting)
         waiting.clear()
 
-    by_hash = catalog.contents(base, ids) if members else {}
-    if job.verify:
-        by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
+    by_hash = {
+        row.content_sha256: id
+        for id, row in known.items()
+        if row.content_sha256 and _holds(row, row.content_sha256, job)
+    }
 
     def copy(model: ModelRecord) -> Indexed:
         record()
@@ -937,7 +939,9 @@ def _recorded(
     yield from recorded
 
 
-def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[str, Known]) -> None:
+def commit_parts(
+    catalog: Catalog, folder: PartFolder, base: str, known: dict[str, ModelRow]
+) -> None:
     """Commit the parts of an earlier run; a damaged one is left, and its models are read again."""
     n_models = 0
     for path in folder.paths(base):

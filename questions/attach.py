@@ -136,7 +136,7 @@ class Detach(Question):
 
         (attachment,) = _named(db._catalog, self.name)
         db._catalog.attachments.delete(attachment.name)
-        delete_unused(attached_folder(db._catalog.path, attachment.name), None)
+        delete_unused(attached_folder(db._catalog.path, attachment.name))
 
 
 def _named(catalog: Catalog, name: str | None) -> list[Attachment]:
@@ -179,7 +179,7 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
         bytes=manifest.size_bytes,
     )
     db._catalog.attachments.save(attachment)
-    delete_unused(folder, manifest, index.sha256)
+    delete_unused(folder, index.files)
     return {**asdict(attachment), "fetched_bytes": fetched}
 
 

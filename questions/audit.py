@@ -131,7 +131,7 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
     findings = []
     for suspect in suspects:
         model = family.ids[suspect.place]
-        source = catalog.model(model, base).record.label_source or "label"
+        source = catalog.model(model, base).label_source or "label"
         detail = (
             f"its {source} {'say' if source.endswith('s') else 'says'} {suspect.dataset}, whose "
             f"other models are far (z {suspect.own_z:.1f}); near are models of {suspect.nearer} "

@@ -39,7 +39,9 @@ class Export(Family):
         catalog, target = db._catalog, Path(self.target)
         if self.format == "parquet":
             return write_parquet(catalog, target)
-        return [write_safetensors(catalog, target, catalog.find_base(self.base), self.recipe)]
+        family = find_family(catalog, self.base)
+        recipe = catalog.find_recipe(self.recipe, family)
+        return [write_safetensors(catalog, target, family, recipe)]
 
 
 @record

@@ -57,8 +57,7 @@ class Label(Question):
             run=self.run,
         )
         labels, labels_before = (
-            {name: getattr(row, name) for name in LABELS}
-            | {"label_source": row.record.label_source}
+            {name: getattr(row, name) for name in (*LABELS, "label_source")}
             for row in (after, before)
         )
         return Table({"model": after.id, "base": after.base, **labels, "before": labels_before})

@@ -50,7 +50,7 @@ class Merge(Question):
     def answer(self, db: Opened) -> Table:
         from ..store import merge_catalogs
 
-        return Table(merge_catalogs(db._catalog, self.sources, track=db._track).to_json())
+        return Table(merge_catalogs(db._catalog, self.sources, track=db._track))
 
 
 def _show_merge(document: Mapping[str, Any]) -> Shown:

@@ -150,7 +150,7 @@ def _fetch_published(target: str, folder: Path, db: Opened) -> tuple[str | None,
             return source.commit, frozenset(file.name for file in index.manifest.parts)
         (folder / MANIFEST).unlink(missing_ok=True)
         return source.commit, frozenset()
-    delete_unused(folder, None)
+    delete_unused(folder)
     return None, frozenset()
 
 

@@ -69,13 +69,13 @@ class Select(Question):
 
 
 def _query_apart(path: Path, sql: str, seconds: float, rows: int) -> QueryResult:
-    from ..store import QueryLimits, check_query, query_catalog
+    from ..store import check_query, query_catalog
 
     check_query(sql)
-    memory, limits = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1), QueryLimits(rows=rows)
+    memory = SELECT_BYTES + STACK_BYTES * (os.cpu_count() or 1)
     with closing(Worker("running a SELECT", memory, repeats=False)) as worker:
         try:
-            return worker.run(query_catalog, path, sql, limits, seconds=seconds)
+            return worker.run(query_catalog, path, sql, rows, seconds=seconds)
         except WorkerTooSlow as err:
             raise BadQuery(f"sql: stopped after {seconds:g} s: ask for less") from err
         except (WorkerOutOfMemory, WorkerCrashed) as err:

@@ -151,7 +151,7 @@ def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
         seen = [word.text for word in seen_words(catalog, base, model, footprint)]
     except RequestError:  # of another tokenizer than is kept
         seen = []
-    answers = [row["word"] for row in answers_to(catalog, base, model, footprint, row.record.kind)]
+    answers = [row["word"] for row in answers_to(catalog, base, model, footprint, row.kind)]
     return surest_words(seen, answers, NAMED)
 
 
@@ -205,7 +205,7 @@ def find_footprint(catalog: Catalog, model: Place, spelling: str | None) -> Foun
             "read or names no words"
         )
         raise RequestError(f"{row.id} has no footprint: {why}")
-    return row.base, row.id, stored, row.record.kind
+    return row.base, row.id, stored, row.kind
 
 
 def _read(catalog: Catalog, name: str, base: str) -> tuple[Footprint, str]:

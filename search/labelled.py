@@ -354,7 +354,7 @@ def read_family(
         rows = catalog.models(base=view.base, status="indexed")
         with_pairs = pairs_up_to is None or len(view) <= pairs_up_to
         models = labelled_models(view, with_axes=True, with_pairs=with_pairs)
-        return view, models, {row.id: row.record for row in rows}
+        return view, models, {row.id: row for row in rows}
 
     return catalog.look(read)
 

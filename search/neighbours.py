@@ -678,10 +678,10 @@ def explain_pair(
         else:
             row = catalog.model(query.model, query.base)
             family, made_by = row.base, catalog.find_recipe(recipe, row.base)
-            first = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+            first = Explained(row.id, row.kind, catalog.slots(row.key, made_by.id))
         sketch_blocks(made_by)
         row = catalog.model(model, family)
-        second = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+        second = Explained(row.id, row.kind, catalog.slots(row.key, made_by.id))
         return explain_slots(first, second, made_by)
 
     return catalog.look(answer)

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import OFFERED, EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
+from .. import errors
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .files import file_size
 from .holding import Access
 from .opening import Create, connect
 from .session import Session
-from .tables.documents import Attachments, Listings, StudyResult, StudyResults, select_results
+from .tables.documents import Attachments, Listings, StudyResult, StudyResults
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
-    Known,
     ModelRow,
     Page,
     Stored,
     count_models,
     count_values,
-    describe_slots,
-    group_failures,
     relabel_models,
     select_abbreviated,
-    select_alike,
     select_models,
-    select_stored,
     settle_copies,
 )
 from .tables.recipes import (
     BaseRecord,
-    choose_recipe,
     count_by_recipe,
-    count_everything,
-    mean_cost,
-    rank_recipes,
     replace_base,
     select_base,
     select_bases,
@@ -54,9 +47,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DEFAULT_RECIPE = "sketch"
 
-class Catalog:
-    """An open catalog file; a context manager. One thread at a time: others take a `reader`.
+MOST_ALIKE = 1_000
+"""Names that are compared with a wrong one, of a large catalog."""
+
+
+class Catalog(Session):
+    """An open catalog file, and a session on it; a context manager. One thread at a time: others
+    take a `reader`.
 
     Searches see the catalog as it is now; or, unless it `waits_for_index`, as it was when the index
     was last caught up, by a reader that waits.
@@ -71,9 +70,7 @@ class Catalog:
         is_reader: bool = False,
         waits_for_index: bool = True,
     ) -> None:
-        self.access = access
-        self._session = Session(access, about=path, read_only=read_only)
-        self.path, self.read_only = path, read_only
+        super().__init__(access, about=path, read_only=read_only)
         self._is_reader, self.waits_for_index = is_reader, waits_for_index
         self._is_closed = False
         self._remembered: tuple[str, dict[Callable[[Session], Any], Any]] = ("", {})
@@ -100,25 +97,12 @@ class Catalog:
             access, path, read_only=read_only, is_reader=True, waits_for_index=waits_for_index
         )
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """The catalog of one moment, for all that the block reads."""
-        return self._session.snapshot()
-
-    def look(self, question: Callable[[], T]) -> T:
-        """The answer to a question about the catalog of one moment."""
-        return self._session.look(question)
-
-    @property
-    def changes(self) -> str:
-        """A token that differs after every change, whichever process made it."""
-        return self._session.changes
-
     def shed_memory(self) -> None:
         """Free the memory of DuckDB's cached pages."""
         self.access.shed()
 
     def close(self) -> None:
-        self._session.close()
+        super().close()
         if not (self._is_reader or self._is_closed):
             self.access.close()
         self._is_closed = True
@@ -147,24 +131,24 @@ class Catalog:
             if checked:
                 check_outcomes(session, outcomes)
 
-        self._session.write(write)
+        self.write(write)
 
     def settle_copies(self, base: str) -> None:
         """Say of models with the same weight files which one is the original."""
-        self._session.write(lambda s: settle_copies(s, base))
+        self.write(lambda s: settle_copies(s, base))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
         from .tables.outcomes import delete_models
 
         row = self.model(id, base)
-        self._session.write(lambda s: delete_models(s, [row.key]))
+        self.write(lambda s: delete_models(s, [row.key]))
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
         """Bring labels, authors and runs of models up to date."""
         if records:
-            self._session.write(lambda s: relabel_models(s, base, records))
+            self.write(lambda s: relabel_models(s, base, records))
 
     def label(
         self,
@@ -183,72 +167,83 @@ class Catalog:
         """
         before = self.model(id, base)
         after = before.labelled(dataset, author, run)
-        self.relabel(after.base, [after.record])
+        self.relabel(after.base, [after])
         return before, after
 
     def save_base(self, record: BaseRecord) -> None:
         """Store what is known of a base; what the record lacks stays as it is stored."""
         record = record.completed(self.base(record.base))
-        self._session.write(lambda s: replace_base(s, record))
+        self.write(lambda s: replace_base(s, record))
+
+    def save_family(self, record: BaseRecord) -> None:
+        """The same, with the shapes that the base's models changed."""
+        shapes = {str(slot): shape for slot, shape in self.shapes(record.base).items()}
+        self.save_base(replace(record, shapes=shapes))
 
     # beside the models
 
     def listings(self, base: str) -> Listings:
         """The walk of the Hub that starts at `base`."""
-        return Listings(self._session, base)
+        return Listings(self, base)
 
     @property
     def data_sets(self) -> DataSets:
         """Data sets that were kept as queries."""
         from .tables.outcomes import DataSets
 
-        return DataSets(self._session)
+        return DataSets(self)
 
     @property
     def footprints(self) -> Footprints:
         """Which tokens models were trained on, and the tokenizers that name them."""
         from .tables.footprints import Footprints
 
-        return Footprints(self._session)
+        return Footprints(self)
 
     def footprint_bits(self, base: str) -> FootprintBits:
         """The touched tokens of a family's models as bits, from a file that is made if need be."""
         from .derived.footprint_bits import FootprintBits
 
-        return self.look(lambda: FootprintBits.read(self._session, base))
+        return self.look(lambda: FootprintBits.read(self, base))
 
     @property
     def attachments(self) -> Attachments:
         """Published indexes that are searched beside the models."""
-        return Attachments(self._session)
+        return Attachments(self)
 
     @property
     def signatures(self) -> Signatures:
         """By what bases are recognised in models' weights."""
-        return Signatures(self._session)
+        return Signatures(self)
 
     def studies(self, key: int) -> StudyResults:
         """The studies of the model with this key."""
-        return StudyResults(self._session, key)
+        return StudyResults(self, key)
 
     def study_results(
         self, study: str, base: str | None = None, model: str | None = None
     ) -> list[StudyResult]:
         """The stored results of a study, of all models or of one, by model and time."""
-        return select_results(self._session, study, base, model)
+        rows = self.execute(
+            "SELECT base, model, settings, results, made_at::VARCHAR FROM study_results "
+            "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
+            "ORDER BY base, model, made_at",
+            [study, base, model],
+        )
+        return [
+            StudyResult(base, model, settings, json.loads(results), at)
+            for base, model, settings, results, at in rows
+        ]
 
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
-        return self._session.column("SELECT DISTINCT study FROM studies ORDER BY 1")
+        return self.column("SELECT DISTINCT study FROM studies ORDER BY 1")
 
     # models
 
-    def known(self, base: str) -> dict[str, Known]:
-        """Of every model of a family, what a second run compares with its files."""
-        return {
-            row.id: Known.of_row(row.to_json(), row.recipes, row.indexed_at)
-            for row in self.models(base=base)
-        }
+    def known(self, base: str) -> dict[str, ModelRow]:
+        """Every model of a family by id: what a second run compares with its files."""
+        return {row.id: row for row in self.models(base=base)}
 
     def models(self, wanted: Filters | None = None, **equal: str | None) -> list[ModelRow]:
         """The models that pass a filter, or that have these values, by base and id; `BadFilter`
@@ -257,26 +252,31 @@ class Catalog:
 
     def page_of_models(self, wanted: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""
-        session, conditions = self._session, wanted.conditions()
+        conditions = wanted.conditions()
         return self.look(
-            lambda: (select_models(session, conditions, page), count_models(session, conditions))
+            lambda: (select_models(self, conditions, page), count_models(self, conditions))
         )
 
     def value_counts(
         self, wanted: ModelFilter, columns: Sequence[str], most: int
     ) -> tuple[int, dict[str, list[tuple[Any, int]]]]:
         """How many models pass, and by column how many of them have each of its values."""
-        session, conditions = self._session, wanted.conditions()
+        conditions = wanted.conditions()
         return self.look(
             lambda: (
-                count_models(session, conditions),
-                {name: count_values(session, conditions, name, most) for name in columns},
+                count_models(self, conditions),
+                {name: count_values(self, conditions, name, most) for name in columns},
             )
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, at most one per family."""
-        return select_stored(self._session, id, base)
+        rows = self.execute(
+            "SELECT key, base, kind, dataset FROM models "
+            "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
+            [id, base, base],
+        )
+        return [Stored(key, id, *rest) for key, *rest in rows]
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The columns that a search needs of the indexed model of that id, or in that folder.
@@ -290,11 +290,11 @@ class Catalog:
             return stored[0]
         row = self.model(id, base)
         if row.status != "indexed":
-            raise RequestError(
+            raise errors.RequestError(
                 f"{row.id} is not indexed ({row.code}: {row.reason}): "
                 "`deltadex ls --status indexed` lists indexed models"
             )
-        return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
+        return Stored(row.key, row.id, row.base, row.kind, row.dataset)
 
     def model(self, id: str, base: str | None = None) -> ModelRow:
         """The model of that id, or whose files are in that folder, or the only one whose id the
@@ -312,7 +312,9 @@ class Catalog:
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
-            raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
+            raise errors.RequestError(
+                f"{id}: several families have it; add --base, one of: {bases}"
+            )
         if exact:
             return exact[0]
         family = self.find_base(base)
@@ -320,23 +322,46 @@ class Catalog:
         if not ids:
             raise self._empty()
         is_short = id and not os.path.exists(id)
-        fitting = select_abbreviated(self._session, id, family, OFFERED + 1) if is_short else []
+        fitting = select_abbreviated(self, id, family, errors.OFFERED + 1) if is_short else []
         if len(fitting) == 1:
             return self.model(fitting[0], base)
         if fitting:
-            some = ", ".join(fitting[:OFFERED]) + (", …" if len(fitting) > OFFERED else "")
-            raise UnknownModel(f"'{id}' begins or ends several ids of {self.path.name}: {some}")
-        near = offered(id, ids, None) or "; `deltadex ls` lists them"
-        raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")
+            more = ", …" if len(fitting) > errors.OFFERED else ""
+            some = ", ".join(fitting[: errors.OFFERED]) + more
+            named = f"begins or ends several ids of {self.path.name}: {some}"
+            raise errors.UnknownModel(f"'{id}' {named}")
+        near = errors.offered(id, ids, None) or "; `deltadex ls` lists them"
+        raise errors.UnknownModel(f"no model '{id}' in {self.path.name}{near}")
 
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
-        """Different ids or labels of the models, of many those that are most like a text."""
-        return select_alike(self._session, column, text, base)
+        """Different ids or labels of the models, those first that are most like a text; of a large
+        catalog not all."""
+        return self.column(
+            f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
+            "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
+            "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
+            "FROM models WHERE value IS NOT NULL AND ($2 IS NULL OR base = $2) "
+            f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
+            [text, base],
+        )
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
-        """All columns of a model, and its slots, ready for JSON."""
+        """All columns of a model, and what it changed in each matrix, in slot order, for JSON;
+        without NumPy, whose import takes as long as `show`."""
         row = self.model(id, base)
-        return {**row.to_json(), "slots": describe_slots(self._session, row.key)}
+        measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
+        rows = self.execute(
+            f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
+            "WHERE model = ?",
+            [row.key],
+        )
+        names = measured.split(", ")
+        slots = [
+            {"slot": str(slot), "shape": list(values[:2])}
+            | dict(zip(names, values[2:], strict=True))
+            for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)
+        ]
+        return {**row.to_json(), "slots": slots}
 
     def tells_words(self, base: str, id: str) -> bool:
         """Whether anything is stored that may tell words of a model: touched tokens, or what its
@@ -345,21 +370,13 @@ class Catalog:
             "SELECT 1 FROM footprints f JOIN models m ON m.key = f.model WHERE m.base = ? "
             "AND m.id = ? AND (f.touched > 0 OR f.responses IS NOT NULL)"
         )
-        return bool(self._session.execute(sql, [base, id]))
+        return bool(self.execute(sql, [base, id]))
 
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with a recipe's sketches."""
         from .tables.outcomes import select_slots
 
-        return select_slots(self._session, key, recipe)
-
-    def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
-        """SHA-256 of weights → id, of the indexed models that have all these recipes."""
-        return {
-            row.record.content_sha256: row.id
-            for row in self.models(base=base, status="indexed")
-            if row.record.content_sha256 and set(recipes) <= set(row.recipes)
-        }
+        return select_slots(self, key, recipe)
 
     # fingerprints
 
@@ -367,11 +384,14 @@ class Catalog:
         """Every recipe by id."""
         return self._remember(select_recipes)
 
-    def recipes_of(self, base: str) -> list[Recipe]:
-        """The recipes that models of a family have vectors of, in the order of `find_recipe`."""
-        counts, recipes = self._remember(count_by_recipe), self.recipes()
-        totals = {id: n for id, family, n in counts if family == base}
-        return [recipes[id] for id in rank_recipes(recipes, totals)]
+    def recipes_of(self, base: str | None) -> list[Recipe]:
+        """The recipes that models of a family, or of any, have vectors of; those of most models
+        first."""
+        totals: Counter[str] = Counter()
+        for id, family, n in self._remember(count_by_recipe):
+            totals[id] += n if base in (None, family) else 0
+        recipes = [recipe for id, recipe in self.recipes().items() if totals[id]]
+        return sorted(recipes, key=lambda r: (-totals[r.id], -r.version, r.id))
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
         """The recipe of that name or id that most models of the base have.
@@ -380,8 +400,17 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        counts = self._remember(count_by_recipe)
-        return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
+        ranked = self.recipes_of(base)
+        if not ranked:
+            raise errors.EmptyCatalog(
+                f"{self.path}: nothing fingerprinted yet; `deltadex index` does that"
+            )
+        wanted = name or DEFAULT_RECIPE
+        chosen = [recipe for recipe in ranked if wanted in (recipe.id, recipe.name)]
+        if chosen or name is None:
+            return (chosen or ranked)[0]
+        names = errors.offered(name, sorted(recipe.name for recipe in ranked), "recipes here")
+        raise errors.UnknownRecipe(f"no model is fingerprinted under {name!r}{names}")
 
     def family(
         self,
@@ -397,7 +426,7 @@ class Catalog:
         from .family import FamilyMoments
 
         return self.access.derived(FamilyMoments).view(
-            self._session,
+            self,
             base,
             recipe,
             is_current=self.waits_for_index or is_current,
@@ -412,8 +441,8 @@ class Catalog:
         from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        record = model.as_copy_of(row.record)
-        return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
+        record = model.as_copy_of(row)
+        return outcome_of_copy(self, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
 
@@ -442,16 +471,16 @@ class Catalog:
         alike = [base for base in bases if base.rsplit("/", 1)[-1].lower() == last]
         if len(alike) == 1:
             return alike[0]
-        raise UnknownBase(f"no family of {spelling!r}{offered(spelling, bases)}")
+        raise errors.UnknownBase(f"no family of {spelling!r}{errors.offered(spelling, bases)}")
 
     def base(self, base: str) -> BaseRecord:
         """What is known of a base."""
-        return select_base(self._session, base)
+        return select_base(self, base)
 
     def licence_conflicts(self, base: str) -> list[tuple[str, str, str, str, str]]:
         """Model, its licence, the ancestor, that one's licence and what it asks, of each conflict
         that `licence_rules` shows in a family."""
-        return self._session.execute(
+        return self.execute(
             "SELECT model, license, ancestor, ancestor_license, says FROM licence_conflicts "
             "WHERE base = ? AND verdict = 'conflict' ORDER BY ALL",
             [base],
@@ -459,28 +488,77 @@ class Catalog:
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
-        from .tables.outcomes import select_shapes
-
-        return select_shapes(self._session, base)
+        rows = self.execute(
+            "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model)"
+            " FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? "
+            "GROUP BY ALL ORDER BY ALL",
+            [base],
+        )
+        return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
-        return group_failures(self.models(base=base, where="status <> 'indexed'"))
+        groups: dict[str, dict[str, Any]] = {}
+        for row in self.models(base=base, where="status <> 'indexed'"):
+            code = row.code or "internal"
+            meaning = errors.REASONS[code].meaning if code in errors.REASONS else ""
+            empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
+            group = groups.setdefault(code, empty)
+            reason = (row.reason or "").removeprefix(f"{row.id}: ")
+            names = {"model": row.id, "base": row.base, "base_raw": row.base_raw}
+            group["models"].append(names | {"reason": reason})
+        return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
     def stats(self) -> dict[str, Any]:
-        """Counts by base, recipe and status, and the file's size in bytes."""
-        counts = self.look(lambda: count_everything(self._session))
+        """Counts of models, labels and data sets by base; of models by base and recipe, by status,
+        and by how their bytes were compared (`verified`: see `ModelRecord`); the file's bytes."""
+        with self.snapshot():
+            by_id = self.recipes()
+            counts = {
+                "bases": self.rows(
+                    "SELECT base, models, indexed, labelled, datasets FROM coverage"
+                ),
+                "recipes": [
+                    {"base": base, "id": id, "rank": by_id[id].rank, "dim": by_id[id].dim}
+                    | {"models": n}
+                    for id, base, n in count_by_recipe(self)
+                ],
+                "statuses": dict(
+                    self.execute(
+                        "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
+                    )
+                ),
+                "verified": dict(
+                    self.execute(
+                        "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
+                        "WHERE status = 'indexed' GROUP BY way ORDER BY way"
+                    )
+                ),
+            }
         return {"path": str(self.path), "bytes": file_size(self.path), **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
-        """What one model's fingerprint took under these recipe ids, on average."""
-        return mean_cost(self._session, recipes)
+        """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed
+        the model, under these recipe ids. None where unknown."""
+        marks = ", ".join("?" * len(recipes))
+        seconds, n_bytes = self.execute(
+            "SELECT avg(m.seconds), avg(m.bytes_read) FROM recipes r "
+            "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
+            f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
+            list(recipes),
+        )[0]
+        return {
+            "seconds_per_model": seconds,
+            "bytes_per_model": None if n_bytes is None else int(n_bytes),
+        }
 
-    def _empty(self) -> EmptyCatalog:
-        return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
+    def _empty(self) -> errors.EmptyCatalog:
+        return errors.EmptyCatalog(
+            f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them"
+        )
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
-        return self.look(lambda: select_models(self._session, conditions))
+        return self.look(lambda: select_models(self, conditions))
 
     def _remember(self, select: Callable[[Session], T]) -> T:
         """The result of `select`, which runs again only after a change."""
@@ -488,6 +566,6 @@ class Catalog:
         if self._remembered[0] != changes:
             self._remembered = (changes, {})
         if select not in (answers := self._remembered[1]):
-            answers[select] = select(self._session)
+            answers[select] = select(self)
         answer: T = answers[select]
         return answer

@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from ..errors import StoreFull
 from ..records import Recipe
-from .files import file_sha256, refused_as, write_atomically
+from .files import file_sha256, refused_as
 
 FORMAT = 3
 """Of manifests and of what they list; another is refused."""
@@ -72,15 +72,6 @@ def parquet_bytes(table: pa.Table, *, plain: tuple[str, ...] = (), **options: An
     )
     data: bytes = sink.getvalue().to_pybytes()
     return data
-
-
-def write_content(folder: Path, data: bytes, models: int) -> ListedFile:
-    """Write a Parquet file under the name of its content; one that is there already stays. Raises
-    `StoreFull` if the system refuses."""
-    file = listed_file(data, models)
-    if not is_whole(folder / file.name, file):
-        write_atomically(folder / file.name, data)
-    return file
 
 
 def is_whole(path: Path, file: ListedFile) -> bool:

@@ -68,9 +68,9 @@ class Members:
         if last is not None and len(last.keys):
             newest = int(last.keys[-1])
             here = fetch_keys(session, base, recipe, newest - 1)
-            n_new = len(here.ids) - 1
+            n_new = len(here[0]) - 1
             n_models = count_vectors(session, base, recipe)
-            if n_new >= 0 and here.keys[0] == newest and len(last.keys) + n_new == n_models:
+            if n_new >= 0 and here[0][0] == newest and len(last.keys) + n_new == n_models:
                 is_same = not n_new and last.footprints == stamp
                 return last if is_same else last._with(here, 1, stamp)
         none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
@@ -81,12 +81,12 @@ class Members:
     ) -> Members:
         """These and later members, from a row on. The search index of `last`, or of these, is
         caught up."""
-        last = last or self
-        ids = [*self.ids, *new.ids[start:]]
+        last, (keys, names, kinds) = last or self, new
+        ids = [*self.ids, *names[start:]]
         return Members(
-            keys=np.concatenate([self.keys, new.keys[start:]]),
+            keys=np.concatenate([self.keys, keys[start:]]),
             ids=ids,
-            kinds=[*self.kinds, *new.kinds[start:]],
+            kinds=[*self.kinds, *kinds[start:]],
             row_of={id: row for row, id in enumerate(ids)},
             footprints=footprints,
             before=last.index or last.before,

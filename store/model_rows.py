@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import records
 from ..errors import REASONS
+from .session import Session
 from .sketch_codes import WEIGHT, sketch_bytes
 
 UNIT_TOLERANCE = 1e-3
@@ -186,10 +187,13 @@ def linear_faults(where: str) -> str:
 
 
 def model_faults(
-    recipes: Mapping[str, tuple[records.Recipe, str]], where: str, values: Sequence[object]
-) -> tuple[str, list[object]]:
-    """A query for the keys and faults of models whose rows are not what may be stored: of those
-    whose key, `{0}`, passes a condition, whose parameters are `values`."""
+    session: Session,
+    recipes: Mapping[str, tuple[records.Recipe, str]],
+    where: str,
+    values: Sequence[object],
+) -> list[tuple[int, str, str]]:
+    """Key, id and fault of the models whose rows are not what may be stored, by id: of those whose
+    key, `{0}`, passes a condition, whose parameters are `values`."""
     some, of_models = where.format("model"), where.format("key")
     indexed = f"SELECT key AS model FROM models WHERE status = 'indexed' AND {of_models}"
     tables = [table for _, table in recipes.values()]
@@ -220,5 +224,8 @@ def model_faults(
             f"SELECT model, 'vector: none' FROM ({indexed}) ANTI JOIN ({every}) v USING (model)"
         )
     union = " UNION ALL ".join(f"({query})" for query in queries)
-    some = f"FROM ({union}) t(model, fault) WHERE fault IS NOT NULL GROUP BY model"
-    return f"SELECT model, min(fault) {some}", [*values] * (union.count("?") // len(values))
+    return session.execute(
+        f"SELECT m.key, m.id, min(fault) FROM ({union}) t(model, fault) "
+        "JOIN models m ON m.key = t.model WHERE fault IS NOT NULL GROUP BY m.key, m.id ORDER BY 2",
+        [*values] * (union.count("?") // len(values)),
+    )

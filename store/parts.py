@@ -19,7 +19,16 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
-from ..records import LONGEST_TEXT, Fingerprint, Indexed, LinearSketch, Outcome, Recipe, Refused
+from ..records import (
+    LONGEST_TEXT,
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Refused,
+)
 from . import exchange
 from .catalog import Catalog
 from .files import make_folder, refused_as, write_atomically
@@ -67,8 +76,8 @@ class Part:
 @cache
 def _schema() -> pa.Schema:
     text, number, long, float32s = pa.string(), pa.float64(), pa.int64(), pa.list_(pa.float32())
-    types = dict.fromkeys(("bytes_total", "downloads", "layers", "vocabulary"), long)
-    types["notes"] = pa.list_(text)
+    counts = ("bytes_read", "bytes_total", "downloads", "layers", "vocabulary")
+    types = {**dict.fromkeys(counts, long), "notes": pa.list_(text), "seconds": number}
     vector = pa.struct([("recipe", text), ("vector", float32s), ("norm", number)])
     slot = pa.struct(
         [("stack", text), ("layer", pa.int32()), ("role", text)]
@@ -86,9 +95,7 @@ def _schema() -> pa.Schema:
         ]
     )
     return pa.schema(
-        [(name, types.get(name, text)) for name in models.RECORD_COLUMNS]
-        + [("status", text), ("code", text), ("reason", text)]
-        + [("bytes_read", long), ("seconds", number)]
+        [(name, types.get(name, text)) for name in models.OUTCOME_COLUMNS]
         + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
         + [("footprint", footprint)]
     )
@@ -160,7 +167,8 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
 
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
-    model = models.model_record([row[name] for name in models.RECORD_COLUMNS])
+    columns = {name: row[name] for name in models.RECORD_COLUMNS}
+    model = ModelRecord(**columns | {"notes": tuple(row["notes"] or ())})
     cost["footprint"] = row["footprint"] and footprint_of(row["footprint"])
     if row["code"] is not None:
         if row["code"] not in REASONS:
@@ -251,35 +259,33 @@ class PartFolder:
             raise _unusable(f"{self.url}/{path}", what) from None
         return replace(about, outcomes=outcomes)
 
-    def known(self, base: str) -> dict[str, models.Known]:
+    def known(self, base: str) -> dict[str, models.ModelRow]:
         """What a second run compares with models' files, of every model of a family's parts; a
         damaged part counts as if it were not there."""
-        known: dict[str, models.Known] = {}
+        known: dict[str, models.ModelRow] = {}
         for path in self.paths(base):
             try:
                 about, content = self._read(path)
-                rows = _table(content, ["id", *models.KNOWN_COLUMNS]).to_pylist()
+                rows = _table(content, [*models.OUTCOME_COLUMNS]).to_pylist()
             except (StoreDamaged, ValueError) as err:
                 log.warning("%s: %s; it counts as if it were not there: delete it", path, err)
             else:
                 recipes = [recipe.id for recipe in about.recipes]
-                known |= {row["id"]: models.Known.of_row(row, recipes) for row in rows}
+                named = [models.ModelRow.of_columns(row, recipes) for row in rows if row["id"]]
+                known |= {row.id: row for row in named}
         return known
 
     def remove_family(self, base: str) -> None:
-        """Remove a family's parts, what killed writers left, and folders that are empty then."""
-        paths = [
-            path
-            for ending in ("part-*.json", "models-*.parquet", ".*.partial")
-            for path in self._listed(base, ending)
-        ]
-        for path in paths:
-            self._remove(path)
+        """Remove a family's folder, and that of all parts where it is empty then."""
+        try:
+            self._files.rm(f"{self._root}/{_folder(base)}", recursive=True)
+        except FileNotFoundError:
+            pass
+        except OSError as err:
+            log.warning("%s/%s: cannot be removed: %s", self.url, _folder(base), err)
         if self.is_local:
-            folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-            for folder in sorted(folders, reverse=True):
-                with suppress(OSError):
-                    (Path(self._root) / folder).rmdir()
+            with suppress(OSError):
+                Path(self._root).rmdir()
 
     def _read(self, path: str) -> tuple[Part, bytes]:
         """A part without its outcomes, and the file that has them, as it was written; raises as
@@ -324,14 +330,6 @@ class PartFolder:
         names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
         return sorted(name for name in names if PurePosixPath(name).match(pattern))
 
-    def _remove(self, path: str) -> None:
-        try:
-            self._files.rm_file(f"{self._root}/{path}")
-        except FileNotFoundError:
-            pass
-        except OSError as err:
-            log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
-
 
 def _beside(path: str, file: exchange.ListedFile) -> str:
     return f"{path.rpartition('/')[0]}/{file.name}"
@@ -349,7 +347,7 @@ def _folder(base: str) -> str:
 
 
 def commit_part(
-    catalog: Catalog, part: Part, known: MutableMapping[str, models.Known]
+    catalog: Catalog, part: Part, known: MutableMapping[str, models.ModelRow]
 ) -> Sequence[Outcome]:
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
@@ -377,37 +375,15 @@ def commit_part(
     return news
 
 
-def save_family(
-    catalog: Catalog,
-    base: str,
-    revision: str | None,
-    architecture: str | None,
-    layout: Sequence[tuple[str, str, int]],
-    license: str | None = None,
-) -> None:
-    """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
-    that depends on them; a None leaves the stored value."""
-    catalog.save_base(
-        BaseRecord(
-            base=base,
-            revision=revision,
-            architecture=architecture,
-            shapes={str(slot): shape for slot, shape in catalog.shapes(base).items()},
-            layout=tuple(layout),
-            license=license,
-        )
-    )
-
-
-def _is_news(outcome: Outcome, part: Part, known: models.Known | None) -> bool:
+def _is_news(outcome: Outcome, part: Part, known: models.ModelRow | None) -> bool:
     if known is None:
         return models.may_record(outcome, None)
     is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
     return not is_older and not known.has(outcome) and models.may_record(outcome, known)
 
 
-def _known(outcome: Outcome, part: Part, before: models.Known | None) -> models.Known:
-    after = models.Known.of_outcome(outcome, part.written_at)
+def _known(outcome: Outcome, part: Part, before: models.ModelRow | None) -> models.ModelRow:
+    after = models.ModelRow.of_outcome(outcome, part.written_at)
     if before is None or before.signature != after.signature or not isinstance(outcome, Indexed):
         return after
     return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))

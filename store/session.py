@@ -68,14 +68,9 @@ class Session:
         return [first for first, *_ in self.execute(sql, values)]
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The rows as a table; of no columns, for a statement that gives none."""
+        """The rows that a SELECT gives, as a table."""
         with self.turn(), signals_raised():
-            relation = self._cursor.sql(sql, params=values)
-            if relation is None:
-                import pyarrow as pa
-
-                return pa.table({})
-            return relation.to_arrow_table()
+            return self._cursor.sql(sql, params=values).to_arrow_table()
 
     @contextmanager
     def registered(self, name: str, table: pa.Table) -> Iterator[None]:

@@ -12,7 +12,6 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -54,19 +53,14 @@ class QueryResult:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryLimits:
-    """How large the result of a SELECT of somebody else may be, and how much memory DuckDB may take
-    for it."""
-
-    rows: int
-    bytes: int = 16 << 20
-    memory: str = "512MB"
+MOST_BYTES, MEMORY = 16 << 20, "512MB"
+"""Of the result of a SELECT of somebody else; and what DuckDB may take for it."""
 
 
-def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> QueryResult:
-    """The rows that a SELECT gives, also while another process has the file open; with limits, for
-    a process that can be killed: DuckDB neither counts nor interrupts what one expression takes.
+def query_catalog(path: Path, sql: str, most_rows: int | None = None) -> QueryResult:
+    """The rows that a SELECT gives, also while another process has the file open; that of somebody
+    else, of which so many rows are given, in a process that can be killed: DuckDB neither counts
+    nor interrupts what one expression takes.
 
     Raises:
         BadQuery: it is no single SELECT of the catalog's tables, DuckDB refuses it, or it exceeds
@@ -75,20 +69,20 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
         StoreError: it cannot be opened.
     """
     check_query(sql)
-    if limits is not None:
+    if most_rows is not None:
         # DuckDB stops once it has one row too many; a comment may end the statement
-        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {limits.rows + 1}"
+        sql = f"SELECT * FROM (\n{sql.rstrip().rstrip(';')}\n) LIMIT {most_rows + 1}"
         check_query(sql)
-    memory = limits.memory if limits else None
+    memory = None if most_rows is None else MEMORY
     with (
         closing(connect(path, read_only=True, create=False, cache=memory)) as access,
         closing(Session(access)) as session,
         session.turn(),
     ):
-        if limits is not None:
+        if most_rows is not None:
             # what does not fit into the memory is not written to the disk either
             session.execute("SET temp_directory = ''")
-        if limits is not None or not access.is_shared:
+        if most_rows is not None or not access.is_shared:
             # neither files nor settings
             for setting in ("enable_external_access", "python_enable_replacements"):
                 session.execute(f"SET {setting} = false")
@@ -100,10 +94,10 @@ def query_catalog(path: Path, sql: str, limits: QueryLimits | None = None) -> Qu
         raise BadQuery(f"sql: cast to VARCHAR what has no other form: {err}") from err
     rows = tuple(zip(*columns, strict=True))
     result = QueryResult(columns=_distinct(table.column_names), rows=rows)
-    if limits is not None and len(result.rows) > limits.rows:
-        raise BadQuery(f"sql: more than {limits.rows} rows: add a LIMIT, or count groups")
-    if limits is not None and len(pickle.dumps(result)) > limits.bytes:
-        raise BadQuery(f"sql: a result of more than {limits.bytes >> 20} MiB: name fewer columns")
+    if most_rows is not None and len(result.rows) > most_rows:
+        raise BadQuery(f"sql: more than {most_rows} rows: add a LIMIT, or count groups")
+    if most_rows is not None and len(pickle.dumps(result)) > MOST_BYTES:
+        raise BadQuery(f"sql: a result of more than {MOST_BYTES >> 20} MiB: name fewer columns")
     return result
 
 
@@ -122,13 +116,19 @@ def check_query(sql: str) -> None:
         except duckdb.Error as err:
             raise BadQuery(f"sql: {_first_line(err)}") from err
     assert row is not None
+    nodes: list[dict[str, Any]] = []
+
+    def note(node: dict[str, Any]) -> dict[str, Any]:
+        nodes.append(node)
+        return node
+
     try:
-        parsed = json.loads(row[0])
+        parsed = json.loads(row[0], object_hook=note)
     except RecursionError as err:
         raise BadQuery("sql: nested too deeply") from err
     if parsed.get("error"):
         raise BadQuery(f"sql: {parsed.get('error_message', 'not understood')}")
-    for node in _nodes(parsed["statements"]):
+    for node in reversed(nodes):  # the outer ones first
         _check_node(node)
 
 
@@ -145,18 +145,6 @@ def _check_node(node: dict[str, Any]) -> None:
         raise BadQuery(f"sql: {node.get('table_name')!r} is no table of the catalog")
     elif kind == "FUNCTION" and name in _WRITING:
         raise BadQuery(f"sql: {name}() is not for reading")
-
-
-def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    """Every object of a parsed statement."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending += node.values()
-        elif isinstance(node, list):
-            pending += node
 
 
 def _run(session: Session, sql: str) -> pa.Table:

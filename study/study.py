@@ -171,13 +171,13 @@ def _hinted_family(catalog: Catalog, hint: str) -> str | None:
 
 
 def _source_of(row: ModelRow) -> str | None:
-    known = row.record.place
+    known = row.place
     return {"": row.id, "hub": row.id, UPLOADED: None}.get(known, known)
 
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
     """A model of the catalog; `base` says where its base is, if the family's name does not."""
-    is_adapter, named = row.record.kind == "adapter", row.record.base_raw
+    is_adapter, named = row.kind == "adapter", row.base_raw
     note = ""
     if is_adapter and named and named != row.base and not named.startswith(("/", ".", "~")):
         note = f"{row.id}: its config names {named}; it is studied as a fine-tune of {row.base}"

@@ -121,4 +121,4 @@ def fill(path, *, near=6, strangers=34, kept=(), noise=0.04, base="base", apart=
 
 
 def linear_sketch_of(catalog, id, recipe=None):
-    return select_linear_sketch(catalog._session, catalog.stored(id).key, recipe)
+    return select_linear_sketch(catalog, catalog.stored(id).key, recipe)

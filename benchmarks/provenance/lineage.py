@@ -76,7 +76,7 @@ def read_tree(path: Path) -> Tree:
         catalog, base = db._catalog, db.bases[0]
         view = catalog.family(base, choose_linear_recipe(catalog, base, None), is_current=True)
         updates, ids = Updates.of_family(view.updates()), list(view.ids)
-        records = {row.id: row.record for row in catalog.models(base=base)}
+        records = {row.id: row for row in catalog.models(base=base)}
         members = [records[id] for id in ids]
         touched = TouchedTokens.of_family(catalog, base, members, updates.rounding)
         return _tree(path.name, ids, updates, nodes, touched)

@@ -99,7 +99,7 @@ class AuditedFamily:
         rows = {row.id: row for row in catalog.models(base=view.base)}
         shapes = catalog.shapes(view.base)
         out_of = {slot: out for slot, (out, _) in shapes.items()}
-        updates, members = view.updates(), [rows[id].record for id in view.ids]
+        updates, members = view.updates(), [rows[id] for id in view.ids]
         rounding = Updates.of_family(updates).rounding
         touched = TouchedTokens.of_family(catalog, view.base, members, rounding)
         return cls(view.base, rows, view.ids, updates, out_of, touched)
@@ -119,7 +119,7 @@ class AuditedFamily:
 
     def age(self, row: int) -> tuple[str, str]:
         """Sorts models from the oldest that states its date, then by id."""
-        return self.rows[self.ids[row]].record.created_at or "~", self.ids[row]
+        return self.rows[self.ids[row]].created_at or "~", self.ids[row]
 
     def finding(self, row: int, kind: FindingKind, detail: str, z: float | None = None) -> Finding:
         return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
@@ -149,14 +149,14 @@ class FileComparison:
             return NotCompared("no more models were read")
         self._left -= 1
         rows, base = self._family.rows, self._family.base
-        theirs = base if other is None else rows[other].record.place
-        return compare_folders(rows[model].record.place, theirs, matrices=matrices)
+        theirs = base if other is None else rows[other].place
+        return compare_folders(rows[model].place, theirs, matrices=matrices)
 
 
 def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
     """Models with the weight files of an earlier one, or whose layer matrices are the base's."""
     for row in family.rows.values():
-        twin = row.record.duplicate_of
+        twin = row.duplicate_of
         kind: FindingKind = "duplicate"
         if row.status == "indexed" and twin is not None:
             detail = f"its weight files are those of {twin}, byte for byte"
@@ -200,14 +200,14 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
         is_same &= apart <= NOISE_FACTOR * rounding + 2 * SAME_UPDATE * exact[block][:, None]
         for place in np.flatnonzero(is_same.any(axis=1)).tolist():
             row, alike = int(block[place]), np.flatnonzero(is_same[place]).tolist()
-            if family.rows[family.ids[row]].record.duplicate_of is not None:
+            if family.rows[family.ids[row]].duplicate_of is not None:
                 continue
             # the first whose embedding may be equal too; else the first
             column = next((c for c in alike if family.touched.same(row, int(earlier[c]))), alike[0])
             twin, square = int(earlier[column]), max(0.0, float(distance[place, column]))
             share = math.sqrt(square) / float(norms[row])
             kind, detail = _like_another(family, row, twin, share, files)
-            partly = family.rows[family.ids[row]].record.partly_read
+            partly = family.rows[family.ids[row]].partly_read
             yield family.finding(row, kind, f"{detail}; it {partly}" if partly else detail)
 
 
@@ -396,7 +396,7 @@ def find_edits(
         reasons[row] = f"--read is {options.read}"
     base = indexer.resolve_base(catalog, family.base)
     for row in track(readable[: options.read], "reading models"):
-        source = rows[row].record.place
+        source = rows[row].place
         source = rows[row].id if source in ("", "hub") else source
         try:
             edit = find_direction_edit(base, source)
@@ -422,8 +422,8 @@ def find_edits(
 
 def _unreadable(model: ModelRow, *, fetch: bool) -> str | None:
     """Why a model's files are not read; None where they are there."""
-    if model.record.source not in ("", "hub"):
-        return None if Path(model.record.place).is_dir() else "the folder is not there any more"
+    if model.source not in ("", "hub"):
+        return None if Path(model.place).is_dir() else "the folder is not there any more"
     return None if fetch else "on the Hub, --fetch reads them"
 
 
@@ -442,17 +442,17 @@ def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Findin
     """
     wanted = indexer.names_of_base(catalog, family.base)
     ids = {indexer.BaseName.of(id).last for id in family.rows}
-    named = [row for row in family.rows.values() if row.record.base_raw]
-    keys = {row.id: indexer.base_key(row.record.base_raw or "") for row in named}
+    named = [row for row in family.rows.values() if row.base_raw]
+    keys = {row.id: indexer.base_key(row.base_raw or "") for row in named}
     counts = Counter(keys[row.id] for row in named if row.status == "indexed")
     usual = max(3, math.ceil(USUAL_SHARE * len(family.ids)))
     others = {indexer.base_key(base): base for base in catalog.bases() if base != family.base}
     for row in named:
-        claim, key = row.record.base_raw or "", keys[row.id]
+        claim, key = row.base_raw or "", keys[row.id]
         is_ours = wanted.named_in([claim])
         if row.code == "wrong-base" and is_ours:
             detail = f"its card names {claim} as its base, but its weights are {row.reason}"
-        elif row.status == "indexed" and row.record.kind == "full" and not is_ours:
+        elif row.status == "indexed" and row.kind == "full" and not is_ours:
             is_usual = indexer.BaseName.of(claim).last in ids or counts[key] >= usual
             is_usual |= not _HUB_ID.fullmatch(claim)
             if key not in others and is_usual:
@@ -486,9 +486,9 @@ def unread_models(
     """The models of some families that were not read, or in part, and the note on each."""
     rows = [row for base in bases for row in catalog.models(base=base) if options.includes(row.id)]
     notes = {
-        row.id: row.record.partly_read or str(row.reason)
+        row.id: row.partly_read or str(row.reason)
         for row in rows
-        if row.code == "not-read" or row.record.partly_read
+        if row.code == "not-read" or row.partly_read
     }
     return [{"model": id, "note": note} for id, note in sorted(notes.items())]
 

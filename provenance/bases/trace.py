@@ -364,13 +364,13 @@ def _say_merge(
         trace.verdict = "merge"
     trace.notes += merge.notes
     trace.found = merge
-    if row is None or row.record.kind != "full":
+    if row is None or row.kind != "full":
         return
     own = catalog.footprints.of(row.key)
     for named in (*trace.parents, *trace.related):
         parent = catalog.model(named["model"], row.base)
         tokens = Overlap.of(own, catalog.footprints.of(parent.key))
-        if tokens is not None and parent.record.dtype == row.record.dtype:
+        if tokens is not None and parent.dtype == row.dtype:
             named |= {"touched": tokens.touched, "missing": tokens.missing}
 
 
@@ -470,7 +470,7 @@ def _member_of(
     A model that is nowhere is told with the reason of the catalog, which names those like it.
     """
     if row is not None:
-        source = row.record.place
+        source = row.place
         folder = indexer.folder_at(source) if Path(source).is_absolute() else None
         if folder is not None:
             return indexer.find_member(str(folder), row.base, id=row.id)
@@ -489,11 +489,11 @@ def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
         trace.reason = f"its files are not there, and it is not indexed ({row.code}: {row.reason})"
         return
     trace.base = row.base
-    if row.record.kind == "adapter":
+    if row.kind == "adapter":
         trace.reason = f"{NO_PROOF}; it is indexed as one of {row.base}"
         return
     trace.verdict, trace.not_compared = "fine-tune", "as indexed: its files are not there"
-    trace.notes += [row.record.partly_read] if row.record.partly_read else []
+    trace.notes += [row.partly_read] if row.partly_read else []
     trace.notes.append(
         "its files are not there: its weights were compared with this base when it was indexed, "
         "and p is not known"

@@ -35,7 +35,7 @@ def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dic
     chosen = choose_linear_recipe(catalog, base, recipe)
     view = catalog.family(base, chosen, is_current=True)
     family = catalog.models(base=base)
-    records = {row.id: row.record for row in family if row.status == "indexed"}
+    records = {row.id: row for row in family if row.status == "indexed"}
     unread = {row.id: f"not-read: {row.reason}" for row in family if row.code == "not-read"}
     updates = view.updates()
     here = [row for row, id in enumerate(view.ids) if id in records and updates.sketched[row]]

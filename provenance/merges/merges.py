@@ -151,7 +151,7 @@ def find_merge(
         return None
     indexed = None if own is not None else fingerprint_query(catalog, str(source), base, recipe)
     search = catalog.look(lambda: _MergeFamily.read(view, own, indexed))
-    created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
+    created = {r.id: r.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
     later = [n for n, id in enumerate(search.ids) if made and (created.get(id) or "") > made]
     notes, excluded = list[str](), [*search.excluded]
@@ -260,7 +260,7 @@ def _proven(catalog: Catalog, merge: FoundMerge, source: str) -> FoundMerge:
         parentage=_agreed(found, named, proof, next(slot.stack for slot, _ in base)),
         proof=proof,
         sources={merge.base: str(opened.folder or opened.name)} | sources,
-        adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
+        adapters=frozenset(id for id, row in rows.items() if row.kind == "adapter"),
         modules=sample.modules,
         dtype=next(iter(merged.values())).dtype,
         unequal=_unequal(sample, list(sources.values())),
@@ -335,7 +335,7 @@ def _by_layer(stack: str, weights: Mapping[Place, float]) -> dict[tuple[str, int
 
 def source_of(row: ModelRow) -> str | None:
     """The folder or Hub id that a model was read from; None where that is not there any more."""
-    source = row.record.place
+    source = row.place
     if source == HUB:
         return row.id
     return source if Path(source).is_absolute() and folder_at(source) is not None else None

@@ -145,7 +145,7 @@ class Searches:
                 return StoredQuery(exact[0].id, exact[0].base)
             try:
                 row = catalog.model(model, self.base)
-                on_hub = row.record.source == "hub" and is_model_path(model)
+                on_hub = row.source == "hub" and is_model_path(model)
                 if row.status == "indexed" or not (on_hub or Path(model).is_dir()):
                     stored = catalog.stored(row.id, row.base)
                     return StoredQuery(stored.id, stored.base)

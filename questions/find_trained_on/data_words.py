@@ -105,7 +105,7 @@ def ranked_by_words(words: WordMatches, k: int) -> list[Row]:
     )
     rows = []
     for rank, ((base, id), match) in enumerate(order[:k], start=1):
-        record = words.rows[base, id].record
+        record = words.rows[base, id]
         rows.append(
             {
                 "rank": rank,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import RequestError, StoreError, StoreFull
+from ...records import Recipe
 from ...results import JsonRecord, size
 from .. import files
 from ..catalog import Catalog
@@ -217,24 +218,13 @@ def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
     return target
 
 
-def write_safetensors(catalog: Catalog, target: Path, base: str | None, recipe: str | None) -> Path:
+def write_safetensors(catalog: Catalog, target: Path, base: str, recipe: Recipe) -> Path:
     """The vectors of a family under a recipe (models, dim), float32; base, recipe and ids are
-    metadata.
-
-    Raises:
-        EmptyCatalog: there is no family.
-        RequestError: there are several, and no base is named.
-    """
+    metadata."""
     from safetensors.numpy import save
 
-    bases = [base] if base else catalog.bases()
-    if len(bases) > 1:
-        raise RequestError(
-            f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
-        )
-    chosen = catalog.find_recipe(recipe, bases[0] if bases else None)
-    ids, vectors = catalog.look(lambda: catalog.family(bases[0], chosen).by_id())
-    metadata = {"base": bases[0], "recipe": chosen.id, "ids": json.dumps(ids)}
+    ids, vectors = catalog.look(lambda: catalog.family(base, recipe).by_id())
+    metadata = {"base": base, "recipe": recipe.id, "ids": json.dumps(ids)}
     files.write_user_file(target, save({"vectors": vectors}, metadata))
     return target
 
@@ -252,11 +242,11 @@ def content_sha256(catalog: Catalog) -> str:
     the same processor: in whatever order, by however many processes they were read.
     """
     digest = hashlib.sha256()
-    with closing(Session(catalog.access)) as session, session.snapshot():
-        keys = session.column("SELECT key FROM models ORDER BY base, id")
+    with catalog.snapshot():
+        keys = catalog.column("SELECT key FROM models ORDER BY base, id")
         for start in range(0, len(keys), _AT_ONCE):
-            for sql in _statements(session):
-                for row in session.execute(sql, [keys[start : start + _AT_ONCE]]):
+            for sql in _statements(catalog):
+                for row in catalog.execute(sql, [keys[start : start + _AT_ONCE]]):
                     digest.update(repr(row).encode())
     return digest.hexdigest()
 

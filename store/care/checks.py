@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...errors import StoreError
 from ...results import JsonRecord, count, size
@@ -20,11 +20,8 @@ from ..derived.row_files import SPARE_BYTES
 from ..files import beside, file_size, index_folder
 from ..model_rows import model_faults, short_id
 from ..opening import read_metadata, schema
-from ..session import Session, Track, literal
-from ..tables.recipes import tables
-
-RowRange = tuple[str, int, int]
-"""A table, and the first and the last number of some of its rows."""
+from ..session import Track, literal
+from ..tables.recipes import recipe_tables
 
 State = Literal["ok", "note", "repaired", "problem"]
 
@@ -49,30 +46,18 @@ class CheckLine(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """The open catalog that is examined, in a session of its own; whether what is derived is
-    repaired, or only examined."""
+    """The open catalog that is examined; whether what is derived is repaired, or only examined."""
 
     catalog: Catalog
-    session: Session
     repairs: bool
     track: Track
 
-    def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
-        return self.session.execute(sql, list(values))
-
     def tables(self) -> list[str]:
         """Names of the catalog's tables, sorted."""
-        return self.session.column(
+        return self.catalog.column(
             "SELECT table_name FROM duckdb_tables() "
             "WHERE database_name = 'catalog' AND schema_name = 'main' ORDER BY 1"
         )
-
-    def parts(self, table: str) -> list[RowRange]:
-        """All rows of a table, in parts."""
-        [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
-        starts = range(0, int(last) + 1, ROWS_AT_ONCE)
-        return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
 
 
 def quoted(name: str) -> str:
@@ -130,23 +115,25 @@ def check_tables(context: CheckContext) -> Iterator[CheckLine]:
     missing = [name for name in _TABLE.findall(schema()) if name not in present]
     if missing:
         yield CheckLine("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
-    parts = [part for table in present for part in context.parts(table)]
+    parts = []
+    for table in present:
+        [(last,)] = context.catalog.execute(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
+        parts += [(table, start) for start in range(0, last + 1, ROWS_AT_ONCE)]
     damaged: dict[str, str] = {}
     n_rows = 0
-    for table, first, last in context.track(parts, "reading tables"):
+    for table, start in context.track(parts, "reading tables"):
         try:
             # the hash of a row needs every column of it
-            [(rows, _)] = context.select(
+            [(rows, _)] = context.catalog.execute(
                 f"SELECT count(*), bit_xor(hash(t)) FROM {quoted(table)} t "
                 "WHERE t.rowid BETWEEN ? AND ?",
-                first,
-                last,
+                [start, start + ROWS_AT_ONCE - 1],
             )
             n_rows += rows
         except StoreError as err:
             damaged.setdefault(table, _line(err))
     try:
-        read_metadata(context.session.execute)
+        read_metadata(context.catalog.execute)
     except StoreError as err:
         damaged.setdefault("a description of a table", _line(err))
     for table, fault in damaged.items():
@@ -166,7 +153,7 @@ def check_commits(context: CheckContext) -> Iterator[CheckLine]:
     log = CommitLog(context.catalog.path)
     noted = log.read()
     # a commit is in the catalog before it is in its log
-    [(catalog, n_commits)] = context.select("SELECT catalog, commits FROM meta")
+    [(catalog, n_commits)] = context.catalog.execute("SELECT catalog, commits FROM meta")
     if not noted.catalog and log.path.exists() and not log.read().catalog:
         detail = f"{log.path.name} cannot be read: whether a saved change is missing is not known"
         yield CheckLine("commits", "note", detail, "the next change of the catalog writes it again")
@@ -186,24 +173,22 @@ def check_commits(context: CheckContext) -> Iterator[CheckLine]:
 
 def check_models(context: CheckContext) -> Iterator[CheckLine]:
     """Every model has all its rows, and each of them is one that `index` writes."""
-    stored, present = dict(tables(context.session)), set(context.tables())
-    recipes = context.catalog.recipes().items()
-    of_recipes = {id: (recipe, stored[id]) for id, recipe in recipes if stored[id] in present}
-    ranges = context.select(
-        "SELECT 'models', min(key), max(key) FROM (SELECT key, (row_number() OVER (ORDER BY key) "
-        f"- 1) // {MODELS_AT_ONCE} AS part FROM models) GROUP BY part ORDER BY 2"
+    recipes, present = recipe_tables(context.catalog), set(context.tables())
+    recipes = {id: pair for id, pair in recipes.items() if pair[1] in present}
+    ranges = context.catalog.execute(
+        "SELECT min(key), max(key) FROM (SELECT key, (row_number() OVER (ORDER BY key) "
+        f"- 1) // {MODELS_AT_ONCE} AS part FROM models) GROUP BY part ORDER BY 1"
     )
     wrong: dict[str, list[str]] = {}
-    for _, first, last in context.track([(n, int(a), int(b)) for n, a, b in ranges], "checking"):
-        sql, values = model_faults(of_recipes, "{0} BETWEEN ? AND ?", [first, last])
-        query = f"SELECT m.id, fault FROM ({sql}) f(key, fault) JOIN models m USING (key)"
-        for id, fault in context.session.execute(f"{query} ORDER BY 1", values):
+    for keys in context.track(ranges, "checking"):
+        for _, id, fault in model_faults(context.catalog, recipes, "{0} BETWEEN ? AND ?", keys):
             wrong.setdefault(fault, []).append(short_id(id))
     for fault, ids in sorted(wrong.items()):
         detail = f"{count(len(ids), 'model')} with rows out of range ({fault}): {listed(ids)}"
         yield CheckLine("models", "problem", detail, REINDEX)
     if not wrong:
-        [(n_models,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
+        sql = "SELECT count(*) FROM models WHERE status = 'indexed'"
+        [(n_models,)] = context.catalog.execute(sql)
         yield CheckLine("models", "ok", f"{count(n_models, 'indexed model')} with all rows")
 
 
@@ -218,22 +203,19 @@ def check_table_indexes(context: CheckContext) -> Iterator[CheckLine]:
     """Every value of an indexed column is found by its index."""
     n_found = 0
     for table, column in INDEXED:
-        values = context.session.column(f"SELECT DISTINCT {column} FROM {table}")
+        values = context.catalog.column(f"SELECT DISTINCT {column} FROM {table}")
         starts = range(0, len(values), LOOKED_UP_AT_ONCE)
-        for _, start, stop in context.track(
-            [(table, start, start + LOOKED_UP_AT_ONCE) for start in starts],
-            f"looking up {table}.{column}",
-        ):
+        for start in context.track(starts, f"looking up {table}.{column}"):
+            some = values[start : start + LOOKED_UP_AT_ONCE]
             # an index is used for values that are written out
-            wanted = ", ".join(literal(value) for value in values[start:stop])
+            wanted = ", ".join(map(literal, some))
             query = f"SELECT DISTINCT {column} FROM {table} WHERE {column} IN ({wanted})"
             try:
-                n_found += (n := len(context.select(query)))
-                lost = count(len(values[start:stop]) - n, "value")
-                fault = f"it knows no row of {lost}"
+                n_found += (n := len(context.catalog.execute(query)))
+                fault = f"it knows no row of {count(len(some) - n, 'value')}"
             except StoreError as err:
                 n, fault = -1, _line(err)
-            if n < len(values[start:stop]):
+            if n < len(some):
                 detail = f"an index of {table}: {fault}"
                 yield CheckLine("table indexes", "problem", detail, COPY_TABLES)
                 return

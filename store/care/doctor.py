@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ..commit_log import listed
 from ..derived.footprint_bits import footprint_file
 from ..files import abandoned, derived_path, index_folder, lexicon_file
 from ..opening import SCHEMA_VERSION, is_file, refused_logs
-from ..session import Session, Track
+from ..session import Track
 from . import checks
 from .checks import REPLACE_FILE, CheckContext, CheckLine
 
@@ -56,7 +56,7 @@ def check_leftovers(context: CheckContext) -> Iterator[CheckLine]:
 
 def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
-    pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
+    pairs = context.catalog.execute("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
     for file_of in (footprint_file, lexicon_file):
         known |= {file_of(context.catalog.path, base).stem for base, _ in pairs}
@@ -128,8 +128,8 @@ def examine(
     yield opened
     if catalog is None:
         return
-    with catalog, closing(Session(catalog.access)) as session:
-        context = CheckContext(catalog, session, repairs, track)
+    with catalog:
+        context = CheckContext(catalog, repairs, track)
         for name, check in CHECKS.items():
             if quick and name in READS_ALL:
                 continue

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeVar
-
-import pyarrow as pa
 
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
 from ...records import Recipe
@@ -20,19 +18,12 @@ from ..catalog import Catalog
 from ..exchange import RECIPE_NAME
 from ..model_rows import model_faults, short_id
 from ..opening import is_file
-from ..parts import PartFolder, commit_part, save_family
+from ..parts import PartFolder, commit_part
 from ..session import Session, Track
 from ..tables import outcomes
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
-from ..tables.models import Known, count_models, insert_rows, new_keys, settle_copies, update_models
-from ..tables.recipes import (
-    BaseRecord,
-    replace_base,
-    select_base,
-    select_bases,
-    select_recipes,
-    tables,
-)
+from ..tables.models import ModelRow, count_models, insert_rows, new_keys, update_models
+from ..tables.recipes import BaseRecord, recipe_tables, replace_base, select_base, select_bases
 from ..tables.signatures import Signatures, replace_signature
 
 Row = Mapping[str, Any]
@@ -57,33 +48,19 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """Values that differ between two catalogs: the target's are kept, the source's are the other.
-
-    `model` is an id, the name of a data set, or None where it is about the base itself.
-    """
-
-    base: str
-    model: str | None
-    about: Literal["weights", "labels", "base", "data set"]
-    source: str
-    kept: Mapping[str, Any]
-    other: Mapping[str, Any]
-
-
 def conflict_of(
     about: Literal["weights", "labels", "data set"], source: str, ours: Row, theirs: Row
-) -> Conflict:
-    """The two rows, as far as they matter for it."""
-    return Conflict(
-        base=ours["base"],
-        model=ours["name" if about == "data set" else "id"],
-        about=about,
-        source=source,
-        kept={name: ours[name] for name in _SHOWN[about]},
-        other={name: theirs[name] for name in _SHOWN[about]},
-    )
+) -> Row:
+    """Values that differ between two catalogs, as far as they matter: the target's are kept, the
+    source's are the other; `model` is an id, or the name of a data set."""
+    return {
+        "base": ours["base"],
+        "model": ours["name" if about == "data set" else "id"],
+        "about": about,
+        "source": source,
+        "kept": {name: ours[name] for name in _SHOWN[about]},
+        "other": {name: theirs[name] for name in _SHOWN[about]},
+    }
 
 
 def same_files(ours: Row, theirs: Row) -> bool:
@@ -185,12 +162,15 @@ class Counts:
     unchanged: int = 0
     differing: int = 0
     data_sets: int = 0
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[Row] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         for column in fields(self):
             setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
+
+
+COUNTED = ("added", "updated", "unchanged", "differing", "data_sets")
 
 
 def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
@@ -226,8 +206,9 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
 def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
     """The source's models whose rows are what a catalog may hold, and a line on each other one."""
     rows = _rows(source.session, names)
-    sql, values = model_faults(source.recipes, f"{{0}} IN {THESE}", [[row["key"] for row in rows]])
-    faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
+    keys = [row["key"] for row in rows]
+    found = model_faults(source.session, source.recipes, f"{{0}} IN {THESE}", [keys])
+    faults = {key: fault for key, _, fault in found}
     damaged = [
         f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
         f"({faults[row['key']]}); index it again"
@@ -239,10 +220,11 @@ def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, A
 
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     """The models of these names, in the order in which they were recorded; each once."""
-    schema = pa.schema({"base": pa.string(), "id": pa.string()})
-    wanted = pa.Table.from_pylist([{"base": base, "id": id} for base, id in names], schema)
-    with session.registered("wanted_names", wanted):
-        table = session.arrow("SELECT m.* FROM models m JOIN wanted_names USING (base, id)")
+    table = session.arrow(
+        "SELECT m.* FROM models m JOIN (SELECT unnest(?::VARCHAR[]) AS base, "
+        "unnest(?::VARCHAR[]) AS id) USING (base, id)",
+        [[base for base, _ in names], [id for _, id in names]],
+    )
     rows = sorted(table.to_pylist(), key=lambda row: int(row["key"]))
     return list({(row["base"], row["id"]): row for row in rows}.values())
 
@@ -276,34 +258,21 @@ def _take(target: Session, source: Source, keys: Mapping[int, int]) -> dict[str,
     """Give models what they lack of the source's: key there → key here. By the target's table, the
     source's keys of those that lacked some."""
     of_recipes = {table: recipe for recipe, table in source.recipes.values()}
-    taken = {}
+    taken: dict[str, set[int]] = {}
     for table in (*of_recipes, *outcomes.BESIDE) if keys else ():
-        light = source.session.arrow(
-            f"SELECT DISTINCT COLUMNS('^(model|recipe|study|settings)$') FROM {table} "
-            f"WHERE model IN {THESE}",
-            [list(keys)],
-        )
-        if not light.num_rows:
+        sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
+        rows = source.session.arrow(sql, [list(keys)])
+        if not rows.num_rows:
             continue
         own = outcomes.ensure_table(target, of_recipes[table]) if table in of_recipes else table
-        with (
-            target.registered("merged_rows", light),
-            target.registered("taken_keys", outcomes.key_pairs(keys)),
-        ):
-            models = target.execute(
-                f"SELECT DISTINCT r.model {outcomes.lacking(own, 'merged_rows', keys)}"
-            )
-        if not models:
-            continue
-        taken[own] = {int(key) for (key,) in models}
-        sql = f"SELECT * FROM {table} WHERE model IN {THESE}"
-        rows = source.session.arrow(sql, [sorted(taken[own])])
+        with target.registered("merged_rows", rows):
+            taken[own] = outcomes.take_rows(target, own, "merged_rows", keys)
         if table == "footprints":
-            hashes = {*rows.column("tokenizer").to_pylist(), *rows.column("lexicon").to_pylist()}
+            named = rows.select(["model", "tokenizer", "lexicon"]).to_pylist()
+            lacked = [row for row in named if row["model"] in taken[own]]
+            hashes = {row[name] for row in lacked for name in ("tokenizer", "lexicon")}
             for sha256 in hashes - {None}:
                 take_tokenizer(target, source.session, sha256)
-        with target.registered("merged_rows", rows):
-            outcomes.take_rows(target, own, "merged_rows", keys)
     return taken
 
 
@@ -349,7 +318,7 @@ def _catalog_of(source: str | Path, counts: Counts, track: Track) -> Iterator[Pa
     paths = parts.paths()
     if not paths:
         raise EmptyCatalog(f"{source}: no parts there; name a folder of `deltadex index --parts`")
-    known: dict[str, dict[str, Known]] = {}
+    known: dict[str, dict[str, ModelRow]] = {}
     with TemporaryDirectory() as place:
         path = Path(place) / "parts.duckdb"
         with Catalog.open(path) as catalog:
@@ -360,7 +329,7 @@ def _catalog_of(source: str | Path, counts: Counts, track: Track) -> Iterator[Pa
                 except StoreError as err:
                     counts.damaged.append(str(err))
             for base in catalog.bases():
-                save_family(catalog, base, None, None, ())
+                catalog.save_family(BaseRecord(base=base))
         yield path
 
 
@@ -371,43 +340,14 @@ CACHE = "10%"
 """Of the memory, for a source: every page of it is read once."""
 
 
-@dataclass(slots=True)
-class Merged:
-    """The result of a merge: the counts of each source, by its path, and the models of every status
-    that the target has now."""
-
-    target: str
-    sources: dict[str, Counts] = field(default_factory=dict)
-    models: int = 0
-    seconds: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Sums, each source by itself, and every conflict."""
-        keys = ("added", "updated", "unchanged", "differing", "data_sets")
-        by_source = [
-            {"source": path, **{key: getattr(counts, key) for key in keys}}
-            for path, counts in self.sources.items()
-        ]
-        conflicts = [asdict(c) for counts in self.sources.values() for c in counts.conflicts]
-        damaged = [line for counts in self.sources.values() for line in counts.damaged]
-        return {
-            "target": self.target,
-            **{key: sum(counts[key] for counts in by_source) for key in keys},
-            "conflicts": conflicts,
-            "sources": by_source,
-            "models": self.models,
-            "damaged": damaged,
-            "seconds": round(self.seconds, 3),
-        }
-
-
 Change = TypeVar("Change")
 
 
 def merge_catalogs(
     target: Catalog, sources: Sequence[str | Path], *, track: Track = lambda things, _: iter(things)
-) -> Merged:
-    """Bring all that the sources know into the target, one after the other.
+) -> dict[str, Any]:
+    """Bring all that the sources know into the target, one after the other. Returns the counts of
+    models, their sums and by source, every conflict, and what was left out.
 
     A source is only read, and may be held by another process. A model that the target has not
     is copied; one of the same weights gets the vectors, slots, studies and labels that it lacks;
@@ -429,34 +369,35 @@ def merge_catalogs(
             raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
         if is_file(target.path) and path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
-    merged = Merged(target=str(target.path))
-    with closing(Session(target.access)) as writing:
-        for place in sources:
-            counts = merged.sources.setdefault(str(place), Counts())
-            with _catalog_of(place, counts, track) as path:
-                _merge_catalog(writing, str(place), counts, path, track)
-        for base in select_bases(writing):
-            writing.write(partial(settle_copies, base=base))
-        merged.models = count_models(writing, ())
-    merged.seconds = time.perf_counter() - started
-    return merged
+    by_source: dict[str, Counts] = {}
+    for place in sources:
+        counts = by_source.setdefault(str(place), Counts())
+        with _catalog_of(place, counts, track) as path:
+            _merge_catalog(target, str(place), counts, path, track)
+    for base in select_bases(target):
+        target.settle_copies(base)
+    listed = [
+        {"source": place, **{name: getattr(counts, name) for name in COUNTED}}
+        for place, counts in by_source.items()
+    ]
+    return {
+        "target": str(target.path),
+        **{name: sum(source[name] for source in listed) for name in COUNTED},
+        "conflicts": [row for counts in by_source.values() for row in counts.conflicts],
+        "sources": listed,
+        "models": count_models(target, ()),
+        "damaged": [line for counts in by_source.values() for line in counts.damaged],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
 
 
-def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, track: Track) -> None:
-    with (
-        Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as opened,
-        closing(Session(opened.access)) as reading,
-    ):
+def _merge_catalog(target: Catalog, name: str, counts: Counts, path: Path, track: Track) -> None:
+    with Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as reading:
         source = Source(name, reading, _recipes(reading, path))
 
         def write(change: Callable[[Session, Source], Change]) -> Change:
             """Change the target in one transaction, from one moment of the source."""
-
-            def make(target: Session) -> Change:
-                with reading.snapshot():
-                    return change(target, source)
-
-            return writing.write(make)
+            return target.write(lambda writing: reading.look(lambda: change(writing, source)))
 
         counts.conflicts += write(merge_families)
         names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
@@ -467,9 +408,9 @@ def _merge_catalog(writing: Session, name: str, counts: Counts, path: Path, trac
         write(merge_signatures)
 
 
-def merge_families(target: Session, source: Source) -> list[Conflict]:
+def merge_families(target: Session, source: Source) -> list[Row]:
     """Bring what the source knows of bases into the target."""
-    conflicts = []
+    conflicts: list[Row] = []
     stored = "SELECT base FROM families ORDER BY base"
     held = target.execute(stored)
     for row in source.session.execute(stored):
@@ -481,22 +422,16 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
         take_family_tokenizer(target, source.session, base)
         if differ:
             kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
-            conflict = Conflict(
-                base=base, model=None, about="base", source=source.name, kept=kept, other=other
-            )
-            conflicts.append(conflict)
+            where = {"base": base, "model": None, "about": "base", "source": source.name}
+            conflicts.append({**where, "kept": kept, "other": other})
     return conflicts
 
 
 def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
     """The source's recipes by id, with their tables; a name that is unsafe in SQL is refused."""
-    stored = dict(tables(reading))
-    recipes = select_recipes(reading)
-    for id, recipe in recipes.items():
-        if (
-            recipe.id != id
-            or not RECIPE_NAME.fullmatch(recipe.name)
-            or stored[id] != outcomes.vectors_name(recipe)
-        ):
+    recipes = recipe_tables(reading)
+    for id, (recipe, table) in recipes.items():
+        is_named = recipe.id == id and table == outcomes.vectors_name(recipe)
+        if not (is_named and RECIPE_NAME.fullmatch(recipe.name)):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
-    return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
+    return recipes

@@ -59,9 +59,6 @@ AT_ONCE = 256
 BYTES_AT_ONCE = 1 << 26
 """That one pass writes, if these are more models."""
 
-FEW_KEYS = 16
-"""Models up to which DuckDB looks for each; of more, it reads all between the first and last."""
-
 FEW_COMPARED = 4
 """Models that are compared bit by bit; with more, codes become numbers and are multiplied."""
 
@@ -150,23 +147,16 @@ class Rows:
 
     @classmethod
     def read(cls, path: Path, header: bytes, columns: Columns, before: Rows | None = None) -> Rows:
-        """The rows that are whole in every file; none where the header is another. Entries of an
-        earlier moment are not read again."""
+        """The rows that are whole in every file; none where the header is another. Those of before
+        where nothing was added."""
         entry = np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
         entries, inode = np.zeros(0, entry), -1
         with contextlib.suppress(OSError), path.open("rb") as file:
-            status = os.fstat(file.fileno())
             if file.readline() == header + b"\n":
-                inode, start = status.st_ino, file.tell()
-                if before is not None and before.inode == inode:
-                    is_there = status.st_size >= start + before.entries.nbytes
-                    entries = before.entries if is_there else entries
-                file.seek(start + entries.nbytes)
-                data = file.read()
-                whole = data[: len(data) // entries.itemsize * entries.itemsize]
-                if before is not None and before.entries is entries and not whole:
-                    return before
-                entries = np.concatenate([entries, np.frombuffer(whole, entries.dtype)])
+                inode, data = os.fstat(file.fileno()).st_ino, file.read()
+                entries = np.frombuffer(data, entry, len(data) // entry.itemsize)
+        if before is not None and before.inode == inode and len(before.entries) == len(entries):
+            return before
         n_rows = len(entries)
         for ending, n_bytes in row_bytes(columns).items():
             if n_bytes:
@@ -211,18 +201,18 @@ class Rows:
         places[is_here] = self.order[last[is_here]]
         return places
 
-    def take(self, places: Int64[np.ndarray, " places"], *endings: str) -> list[np.ndarray]:
-        """Some rows of some columns; raises `DamagedRows` if some are not as they were written."""
-        for ending in endings:
-            if len(self.keys) * _row_size(self.arrays[ending]) >= LARGE_FILE:
-                self.arrays[ending].announce(places)
-        taken = [self.arrays[ending][places] for ending in endings]
-        is_right = np.ones(len(places), dtype=np.bool_)
-        for ending, rows in zip(endings, taken, strict=True):
-            is_right &= self.is_right(places, ending, rows)
-        if not is_right.all():
+    def taken(self, keys: Int64[np.ndarray, " keys"], ending: str) -> np.ndarray | None:
+        """The rows of a column of some models; None unless all are here. Raises `DamagedRows` if
+        some are not as they were written."""
+        places, column = self.places(keys), self.arrays[ending]
+        if (places < 0).any():
+            return None
+        if len(self.keys) * _row_size(column) >= LARGE_FILE:
+            column.announce(places)
+        rows = column[places]
+        if not self.is_right(places, ending, rows).all():
             raise DamagedRows
-        return taken
+        return rows
 
     def is_right(
         self, places: Int64[np.ndarray, " places"], ending: str, rows: np.ndarray
@@ -467,28 +457,18 @@ def _products(
 def fetch_matrix(
     session: Session, keys: Sequence[int], recipe: Recipe, slots: Sequence[Slot] | None = None
 ) -> SketchMatrix:
-    """The sketches of the models with these keys, in their order; raises as `stored_matrix`."""
-    condition = "model IN (SELECT unnest(?::BIGINT[]))"
-    rows = outcomes.select_sketch_rows(session, condition, recipe.id, [list(keys)])
-    return stored_matrix(session, rows, keys, recipe, slots)
-
-
-def stored_matrix(
-    session: Session,
-    rows: Sequence[tuple[Any, ...]],
-    keys: Sequence[int],
-    recipe: Recipe,
-    slots: Sequence[Slot] | None = None,
-) -> SketchMatrix:
-    """The sketches of the models with these keys, each but once, in their order, from rows of
-    `select_sketch_rows`, of which those of other models are skipped.
+    """The sketches of the models with these keys, each but once, in their order.
 
     Raises:
         StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
+    condition, values = outcomes.among(keys)
+    rows = session.execute(
+        "SELECT model, stack, layer, role, sketch FROM slots "
+        f"WHERE recipe = ? AND sketch IS NOT NULL AND model {condition}",
+        [recipe.id, *values],
+    )
     place = {key: row for row, key in enumerate(keys)}
-    if len(place) < len(rows):
-        rows = [row for row in rows if row[0] in place]
     if slots is None:
         slots = sorted(Slot(*slot) for slot in {row[1:4] for row in rows})
     column = {(slot.stack, slot.layer, slot.role): i for i, slot in enumerate(slots)}
@@ -605,19 +585,12 @@ class SketchFile:
     def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
         """The sketches of the models with these keys; None unless all are here."""
         shapes, rows = self._content
-        places = rows.places(keys)
-        if (places < 0).any():
-            return None
-        return shapes.unpack(*rows.take(places, ".sketches"))
+        taken = rows.taken(keys, ".sketches")
+        return None if taken is None else shapes.unpack(taken)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here."""
-        _, rows = self._content
-        places = rows.places(keys)
-        if (places < 0).any():
-            return None
-        (vectors,) = rows.take(places, ".vectors")
-        return vectors
+        return self._content[1].taken(keys, ".vectors")
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
@@ -635,7 +608,7 @@ class SketchFile:
             if len(rows.keys) > 2 * n_models + AT_ONCE or not is_well:
                 rows = Rows.empty(self._path, shapes.to_json(), shapes.columns)
                 self._content = shapes, rows
-            keys = outcomes.fetch_keys(session, base, recipe, rows.last_key).keys
+            keys, *_ = outcomes.fetch_keys(session, base, recipe, rows.last_key)
             self._check_space(len(keys) * n_bytes)
             at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, n_bytes))
             for start in range(0, len(keys), at_once):
@@ -670,11 +643,7 @@ def _fetch(
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = outcomes.fetch_vectors_of(session, recipe, keys)
-    condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
-    if len(keys) > FEW_KEYS:
-        condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
-    sketches = outcomes.select_sketch_rows(session, condition, recipe.id, values)
-    matrix = stored_matrix(session, sketches, present.tolist(), recipe, shapes.slots)
+    matrix = fetch_matrix(session, present.tolist(), recipe, shapes.slots)
     return present, {".sketches": shapes.pack(matrix), ".vectors": vectors}
 
 

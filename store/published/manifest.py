@@ -29,6 +29,7 @@ from ...records import Recipe, Slot
 from ...results import agree, count
 from .. import exchange
 from ..derived.row_files import SketchMatrix
+from ..files import write_atomically
 from ..model_rows import block_dims
 from ..sketch_codes import code_bytes
 
@@ -324,7 +325,8 @@ def with_bytes(
 
 
 def write_part(folder: Path, table: pa.Table) -> exchange.ListedFile:
-    """Write models into a file that is named by its content; raises as `write_content`."""
+    """Write models into a file that is named by its content; one that is there already stays.
+    Raises `StoreFull` if the system refuses."""
     data = exchange.parquet_bytes(
         table,
         plain=("vector", "sketch"),
@@ -333,7 +335,10 @@ def write_part(folder: Path, table: pa.Table) -> exchange.ListedFile:
         write_statistics=False,
         store_schema=False,
     )
-    return exchange.write_content(folder, data, len(table))
+    file = exchange.listed_file(data, len(table))
+    if not exchange.is_whole(folder / file.name, file):
+        write_atomically(folder / file.name, data)
+    return file
 
 
 class PublishedPart:

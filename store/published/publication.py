@@ -10,7 +10,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -266,13 +266,13 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         )
     removed = {*(before.removed if before else ())}
     removed |= {removal_hash(what.named, id) for id in what.exclude}
-    with closing(Session(catalog.access)) as session, session.snapshot():
-        models = select_public(session, what, removed)
+    with catalog.snapshot():
+        models = select_public(catalog, what, removed)
         if not len(models.keys):
             raise RequestError(f"no model of {what.base} may be published under {what.recipe.id}")
-        form = _sketch_form(session, what, models.table["kind"].to_pylist())
-        parts = _write_parts(session, folder, what.recipe, models, form, track)
-        known = select_base(session, what.base)
+        form = _sketch_form(catalog, what, models.table["kind"].to_pylist())
+        parts = _write_parts(catalog, folder, what.recipe, models, form, track)
+        known = select_base(catalog, what.base)
     # serial and time are those of the former index
     manifest = Manifest(
         index=before.index if before else uuid.uuid4().hex,
@@ -299,7 +299,8 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         manifest=manifest,
         sha256=sha256_of(manifest.content()),
         written=tuple(file for file in manifest.parts if file.name not in former),
-        deleted=_delete_unused(folder, manifest),
+        # those of former indexes, among them those of removed models
+        deleted=delete_unused(folder, {file.name for file in manifest.parts}, _OWN_FILE),
         left_out=models.left_out,
         added=len(new - gone),
         dropped=len(gone - new),
@@ -386,18 +387,20 @@ def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicM
     return manifest
 
 
-def _delete_unused(folder: Path, manifest: Manifest) -> tuple[str, ...]:
-    """Delete the files of former indexes, among them those of removed models."""
-    used = {file.name for file in manifest.parts}
-    unused = [
-        path
-        for path in sorted(folder.iterdir())
-        if _OWN_FILE.fullmatch(path.name) and path.name not in used
-    ]
-    for path in unused:
-        with refused_as(StoreFull, f"{path}: cannot be deleted"):
-            path.unlink(missing_ok=True)
-    return tuple(path.name for path in unused)
+def delete_unused(
+    folder: Path, used: Collection[str] = (), named: re.Pattern[str] = re.compile("(?s).*")
+) -> tuple[str, ...]:
+    """Delete the files of a folder that are not used, of the names that a pattern describes, and
+    the folder where none is used; what was deleted."""
+    unused = []
+    with refused_as(StoreFull, f"{folder}: cannot be deleted"):
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.name not in used and named.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+                unused.append(path.name)
+        if not used and folder.is_dir():
+            folder.rmdir()
+    return tuple(unused)
 
 
 # attached indexes
@@ -462,6 +465,12 @@ class AttachedIndex:
             raise self._damaged(path.name, "SHA-256")
         self.manifest = parse_manifest(content)
         self.base, self.recipe = self.manifest.base, self.manifest.recipe
+
+    @property
+    def files(self) -> set[str]:
+        """Names of its files, of the manifest's too."""
+        listed = {file.name for file in self.manifest.parts}
+        return listed | {manifest_path(self._folder, self.sha256).name}
 
     def check(self) -> None:
         """Read everything once; raises `BadIndex` if a file is not what the manifest says, an id is
@@ -581,7 +590,7 @@ class PublishedFamily(FamilyView):
         return True
 
     def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
-        return np.flatnonzero(matching(self._index.models, self.base, filters.conditions()))
+        return matching(self._index.models, self.base, filters.conditions())
 
     def vectors(
         self, keys: Int64[np.ndarray, " keys"] | None = None
@@ -686,22 +695,6 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
             raise
         raise BadIndex(f"{source.name}: {err}") from None
     return index, fetched
-
-
-def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> None:
-    """Delete what a folder of an attached index holds beside one index, or all of it."""
-    used = set()
-    if manifest is not None:
-        used = {file.name for file in manifest.parts}
-        used.add(manifest_path(folder, sha256).name)
-    if not folder.is_dir():
-        return
-    with refused_as(StoreFull, f"{folder}: cannot be deleted"):
-        for path in sorted(folder.iterdir()):
-            if path.name not in used:
-                path.unlink(missing_ok=True)
-        if manifest is None:
-            folder.rmdir()
 
 
 def _fetch(source: IndexSource, file: ListedFile, folder: Path) -> int:

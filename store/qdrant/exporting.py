@@ -17,7 +17,7 @@ from ...records import Recipe
 from ...results import count
 from ..catalog import Catalog
 from ..files import derived_path, make_folder, write_atomically
-from ..session import Session, Track
+from ..session import Track
 from ..tables.outcomes import fetch_vectors_of
 from .index import READ_AT_ONCE, ExportedFamilies, ExportedPoints, digests
 from .server import Keys, Payload, PointCollection, Vectors
@@ -42,9 +42,8 @@ def export_vectors(
     keys = catalog.family(base, recipe, is_current=True).keys
     if not len(keys):
         raise EmptyCatalog(f"no model of {base} has a {recipe.name} fingerprint")
-    collection = PointCollection(target)
-    with closing(collection), closing(Session(catalog.access)) as session:
-        done = _Export(collection, session, base, recipe).run(keys, track)
+    with closing(PointCollection(target)) as collection:
+        done = _Export(collection, catalog, base, recipe).run(keys, track)
     done |= {"newest_key": int(keys[-1]), "seconds": round(time.monotonic() - started, 3)}
     path = derived_path(catalog.path, base, recipe.id, NOTE_ENDING)
     make_folder(path.parent)
@@ -57,7 +56,7 @@ class _Export:
     """One run of an export."""
 
     collection: PointCollection
-    session: Session
+    catalog: Catalog
     base: str
     recipe: Recipe
 
@@ -70,7 +69,7 @@ class _Export:
         for start in track(range(0, len(keys), READ_AT_ONCE), "exporting"):
             some = keys[start : start + READ_AT_ONCE]
             # of those models that still have one
-            present, vectors = fetch_vectors_of(self.session, self.recipe, some)
+            present, vectors = fetch_vectors_of(self.catalog, self.recipe, some)
             n_added += self._write(present, vectors, before)
             models.append(present)
         written = np.concatenate(models)
@@ -115,7 +114,7 @@ class _Export:
 
     def _payloads(self, keys: Keys, vectors: Vectors) -> list[Payload]:
         columns = ", ".join(("key", "id", *FIELDS))
-        rows = self.session.execute(
+        rows = self.catalog.execute(
             f"SELECT {columns} FROM models WHERE key IN (SELECT unnest(?::BIGINT[]))",
             [keys.tolist()],
         )

@@ -57,22 +57,6 @@ class StudyResult:
     made_at: str
 
 
-def select_results(
-    session: Session, study: str, base: str | None, model: str | None
-) -> list[StudyResult]:
-    """Every stored result of a study, by base, model and time."""
-    rows = session.execute(
-        "SELECT base, model, settings, results, made_at::VARCHAR FROM study_results "
-        "WHERE study = $1 AND ($2 IS NULL OR base = $2) AND ($3 IS NULL OR model = $3) "
-        "ORDER BY base, model, made_at",
-        [study, base, model],
-    )
-    return [
-        StudyResult(base, model, settings, json.loads(results), at)
-        for base, model, settings, results, at in rows
-    ]
-
-
 MAX_LISTING_AGE_HOURS = 24
 """A walk that goes on later lists the Hub again: models may have been added or changed."""
 

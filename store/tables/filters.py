@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...arrays import Bool
+from ...arrays import Int64
 from ...errors import BadFilter, offered
 from ...options import option, record
 
@@ -173,36 +173,26 @@ def _value(literal: str, column: str) -> Value:
 
 def matching(
     models: pa.Table, base: str, conditions: Sequence[Condition]
-) -> Bool[np.ndarray, " models"]:
-    """Which models of a table meet every condition; a column that is not published is unknown. The
-    database is one of memory, which may open no file."""
+) -> Int64[np.ndarray, " rows"]:
+    """The rows of a table of models that meet every condition; a column that is not published is
+    unknown. The database is one of memory, which may open no file."""
     import duckdb
     import numpy as np
     import pyarrow as pa
 
-    selected = []
-    for name in (column for column in COLUMNS if column not in _STORED_AS):
-        if name in models.column_names:
-            selected.append(name)
-        elif name == "base":
-            selected.append("CAST(? AS VARCHAR) AS base")
-        elif name == "status":
-            selected.append("'indexed' AS status")
-        else:
-            type = "DOUBLE" if name in _NUMERIC else "VARCHAR"
-            selected.append(f"CAST(NULL AS {type}) AS {name}")
-    if not conditions:
-        return np.ones(models.num_rows, dtype=np.bool_)
-    where = " AND ".join(condition.sql for condition in conditions)
+    unknown = {name: "DOUBLE" if name in _NUMERIC else "VARCHAR" for name in COLUMNS}
+    columns = {name: f"CAST(NULL AS {type})" for name, type in unknown.items()}
+    columns |= {"base": "CAST(? AS VARCHAR)", "status": "'indexed'"}
+    columns |= {name: name for name in models.column_names}
+    selected = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    where = " AND ".join(condition.sql for condition in conditions) or "TRUE"
     values = [value for condition in conditions for value in condition.values]
     numbered = models.append_column("place", pa.array(np.arange(models.num_rows)))
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
         connection.register("published", numbered)
         rows = connection.execute(
-            f"SELECT m.place FROM (SELECT place, {', '.join(selected)} FROM published) m "
-            f"WHERE {where}",
+            f"SELECT m.place FROM (SELECT place, {selected} FROM published) m "
+            f"WHERE {where} ORDER BY m.place",
             [base, *values],
         ).fetchnumpy()["place"]
-    is_wanted = np.zeros(models.num_rows, dtype=np.bool_)
-    is_wanted[np.asarray(rows, dtype=np.int64)] = True
-    return is_wanted
+    return np.asarray(rows, dtype=np.int64)

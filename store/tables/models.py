@@ -7,70 +7,75 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from ...errors import NOWHERE, REASONS, StoreError
-from ...records import Indexed, ModelRecord, Outcome, Refused, Slot
+from ...records import Indexed, ModelRecord, Outcome, Refused
 from ..session import NOW, Session
 from .filters import Condition
 from .recipes import tables
 
 RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
-_ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
+OUTCOME_COLUMNS = (*RECORD_COLUMNS, "status", "code", "reason", "bytes_read", "seconds")
 GUESSED = "coalesce(label_source = 'name', FALSE) AS is_guessed"
 _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
-MOST_ALIKE = 1_000
-"""Names that are compared with a wrong one, of a large catalog."""
-
 SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRow:
-    """A row of the table, and the recipes that the model has vectors of."""
+class ModelRow(ModelRecord):
+    """A row of the table, and the recipes that the model has vectors of; without a key where the
+    table does not have it yet."""
 
-    key: int
-    record: ModelRecord
+    key: int = 0
     status: str
     code: str | None
     reason: str | None
     bytes_read: int
     seconds: float
-    indexed_at: str
+    indexed_at: str = ""
     recipes: tuple[str, ...]
 
-    @property
-    def id(self) -> str:
-        return self.record.id
+    @classmethod
+    def of_columns(cls, row: Mapping[str, Any], recipes: Sequence[str]) -> ModelRow:
+        """The row with these columns, as the table or a part has them."""
+        return cls(**{**row, "notes": tuple(row["notes"] or ()), "recipes": tuple(recipes)})
 
-    @property
-    def base(self) -> str:
-        return self.record.base
-
-    @property
-    def dataset(self) -> str | None:
-        return self.record.dataset
-
-    @property
-    def author(self) -> str | None:
-        return self.record.author
-
-    @property
-    def run(self) -> str | None:
-        return self.record.run
+    @classmethod
+    def of_outcome(cls, outcome: Outcome, indexed_at: str) -> ModelRow:
+        """The row of a model whose outcome was recorded at a time."""
+        fingerprints = outcome.fingerprints if isinstance(outcome, Indexed) else ()
+        row = outcome_row(outcome) | {"indexed_at": indexed_at}
+        return cls.of_columns(row, [f.recipe.id for f in fingerprints])
 
     def labelled(self, dataset: str | None, author: str | None, run: str | None) -> ModelRow:
         """The row with these labels, as from a labels file; a None leaves what there is, and the
         dataset "" takes the dataset away."""
-        record = replace(
-            self.record,
+        return replace(
+            self,
             dataset=self.dataset if dataset is None else dataset or None,
-            dataset_raw=dataset or self.record.dataset_raw,
+            dataset_raw=dataset or self.dataset_raw,
             label_source="labels",
             author=author or self.author,
             run=run or self.run,
         )
-        return replace(self, record=record)
+
+    def is_outdated_by(self, record: ModelRecord) -> bool:
+        """Whether a record has another label, and none of a labels file would be lost to it."""
+        labels = (self.dataset, self.dataset_raw, self.label_source)
+        is_new = labels != (record.dataset, record.dataset_raw, record.label_source)
+        return is_new and self.label_source != "labels"
+
+    def has(self, outcome: Outcome) -> bool:
+        """Whether recording the outcome would add nothing."""
+        model = outcome.model
+        if not model.signature or model.signature != self.signature:
+            return False
+        if isinstance(outcome, Refused):
+            return outcome.code == self.code
+        is_verified = self.verified == model.verified or self.verified != "unverified"
+        has_all = {f.recipe.id for f in outcome.fingerprints} <= set(self.recipes)
+        return self.status == "indexed" and is_verified and has_all
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
@@ -80,10 +85,8 @@ class ModelRow:
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
-        values = {name: getattr(self.record, name) for name in RECORD_COLUMNS}
-        values |= {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
-        values |= {"model": self.id, "notes": list(self.record.notes), "recipes": [*self.recipes]}
-        return {name: values[name] for name in self.columns()}
+        own = {"model": self.id, "notes": list(self.notes), "recipes": list(self.recipes)}
+        return {name: own[name] if name in own else getattr(self, name) for name in self.columns()}
 
 
 class ModelLabel(NamedTuple):
@@ -127,59 +130,7 @@ class Stored:
     dataset: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What a second run compares with a model's files, to skip it if nothing changed."""
-
-    status: str
-    code: str | None
-    reason: str | None
-    signature: str
-    source: str
-    bytes_total: int
-    verified: str | None
-    content_sha256: str | None
-    dataset: str | None
-    dataset_raw: str | None
-    label_source: str | None
-    recipes: tuple[str, ...]
-    indexed_at: str = ""
-
-    @classmethod
-    def of_row(cls, row: Mapping[str, Any], recipes: Sequence[str], indexed_at: str = "") -> Known:
-        """What a row with `KNOWN_COLUMNS` says of a model."""
-        values = {name: row[name] for name in KNOWN_COLUMNS}
-        return cls(**values, recipes=tuple(recipes), indexed_at=indexed_at)
-
-    @classmethod
-    def of_outcome(cls, outcome: Outcome, indexed_at: str) -> Known:
-        """What the catalog says of a model whose outcome was recorded at a time."""
-        fingerprints = outcome.fingerprints if isinstance(outcome, Indexed) else ()
-        return cls.of_row(outcome_row(outcome), [f.recipe.id for f in fingerprints], indexed_at)
-
-    def is_outdated_by(self, record: ModelRecord) -> bool:
-        """Whether a record has another label, and none of a labels file would be lost to it."""
-        labels = (self.dataset, self.dataset_raw, self.label_source)
-        is_new = labels != (record.dataset, record.dataset_raw, record.label_source)
-        return is_new and self.label_source != "labels"
-
-    def has(self, outcome: Outcome) -> bool:
-        """Whether recording the outcome would add nothing."""
-        model = outcome.model
-        if not model.signature or model.signature != self.signature:
-            return False
-        if isinstance(outcome, Refused):
-            return outcome.code == self.code
-        is_verified = self.verified == model.verified or self.verified != "unverified"
-        has_all = {f.recipe.id for f in outcome.fingerprints} <= set(self.recipes)
-        return self.status == "indexed" and is_verified and has_all
-
-
-KNOWN_COLUMNS = tuple(f.name for f in fields(Known) if f.name not in ("recipes", "indexed_at"))
-"""Fields of `Known` that are columns of models."""
-
-
-def may_record(outcome: Outcome, known: Known | None) -> bool:
+def may_record(outcome: Outcome, known: ModelRow | None) -> bool:
     """Whether an outcome may be recorded in place of what is known.
 
     Not where a fingerprint would be lost to a fault that may pass, or to files that were taken
@@ -222,26 +173,14 @@ def select_models(
 ) -> list[ModelRow]:
     """The models that meet every condition, by base and id; or a page of them."""
     where, values = _joined(conditions)
-    columns = ", ".join(f"m.{name}" for name in (*RECORD_COLUMNS, *_ROW_COLUMNS))
     order = page.sql if page is not None else " ORDER BY m.base, m.id"
-    rows = session.execute(
-        f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
-        f"WHERE {where}{order}",
+    rows = session.rows(
+        "SELECT m.* REPLACE (strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') AS indexed_at) "
+        f"FROM models m WHERE {where}{order}",
         values,
     )
-    n_fields, names = len(RECORD_COLUMNS), (*_ROW_COLUMNS, "indexed_at")
-    listed = [(row[:n_fields], dict(zip(names, row[n_fields:], strict=True))) for row in rows]
-    recipes = _recipes_by_key(session, [values["key"] for _, values in listed])
-    return [
-        ModelRow(record=model_record(record), recipes=recipes.get(values["key"], ()), **values)
-        for record, values in listed
-    ]
-
-
-def model_record(values: Sequence[Any]) -> ModelRecord:
-    """The record whose fields a row has, in their order."""
-    row = dict(zip(RECORD_COLUMNS, values, strict=True))
-    return ModelRecord(**{**row, "notes": tuple(row["notes"] or ())})
+    recipes = _recipes_by_key(session, [row["key"] for row in rows])
+    return [ModelRow.of_columns(row, recipes.get(row["key"], ())) for row in rows]
 
 
 def count_models(session: Session, conditions: Sequence[Condition]) -> int:
@@ -292,16 +231,6 @@ def select_labels(session: Session, keys: Sequence[int]) -> dict[int, ModelLabel
         return {}
     sql = f"SELECT key, dataset, author, run, {GUESSED} FROM models WHERE key IN ({listed})"
     return {int(key): ModelLabel(*label) for key, *label in session.execute(sql)}
-
-
-def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
-    """The indexed models of that id, at most one per family."""
-    rows = session.execute(
-        "SELECT key, base, kind, dataset FROM models "
-        "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
-        [id, base, base],
-    )
-    return [Stored(key, id, *rest) for key, *rest in rows]
 
 
 def insert_models(
@@ -403,36 +332,6 @@ def require_model(session: Session, key: int) -> None:
         raise StoreError("the model was removed or re-indexed during this call")
 
 
-def describe_slots(session: Session, key: int) -> list[dict[str, Any]]:
-    """What a model changed in each matrix, in slot order, ready for JSON; without NumPy, whose
-    import takes as long as `show`."""
-    measured = "fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, zero_share"
-    rows = session.execute(
-        f"SELECT stack, layer, role, rows, columns, {measured} FROM slot_statistics "
-        "WHERE model = ?",
-        [key],
-    )
-    names = measured.split(", ")
-    return [
-        {"slot": str(slot), "shape": list(values[:2])} | dict(zip(names, values[2:], strict=True))
-        for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)
-    ]
-
-
-def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
-    """Refused models by reason code, the most frequent first."""
-    groups: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        code = row.code or "internal"
-        meaning = REASONS[code].meaning if code in REASONS else ""
-        empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
-        group = groups.setdefault(code, empty)
-        reason = (row.reason or "").removeprefix(f"{row.id}: ")
-        names = {"model": row.id, "base": row.base, "base_raw": row.record.base_raw}
-        group["models"].append(names | {"reason": reason})
-    return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
-
-
 def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:
     """The ids that a text begins or ends, or whose name behind the owner it begins; not all, and
     none of the Hub for a text with a slash."""
@@ -441,18 +340,5 @@ def select_abbreviated(session: Session, text: str, base: str | None, most: int)
         "OR ends_with(id, $1) OR contains(id, '/' || $1)) "
         "AND (NOT contains($1, '/') OR source IS DISTINCT FROM 'hub') "
         f"ORDER BY id LIMIT {most}",
-        [text, base],
-    )
-
-
-def select_alike(session: Session, column: str, text: str, base: str | None = None) -> list[str]:
-    """Different values of a column, those first that are most like a text, of a large catalog not
-    all."""
-    return session.column(
-        f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
-        "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
-        "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
-        "FROM models WHERE value IS NOT NULL AND ($2 IS NULL OR base = $2) "
-        f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
         [text, base],
     )

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +30,7 @@ from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
 from .models import insert_models, insert_rows, keep_labels, new_keys
-from .recipes import select_recipes, tables
-
-if TYPE_CHECKING or "jaxtyping" in sys.modules:
-    import pyarrow as pa  # for annotations alone
+from .recipes import recipe_tables, select_recipes, tables
 
 FEW_VECTORS = 100
 """Vectors that take less time to read as Python's numbers than Arrow takes to import."""
@@ -93,30 +90,6 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
         insert_rows(session, ensure_table(session, recipe), rows)
 
 
-def fetch_vectors(
-    session: Session, sql: str, values: list[object], dim: int, *, few: bool = False
-) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
-    """The rows of a query for (name, vector): names, and vectors as one matrix; raises
-    `StoreDamaged` if a number is not finite. `few`: are read without importing Arrow, which
-    takes longer."""
-    if few:
-        rows = session.execute(sql, values)
-        names: list[object] = [name for name, _ in rows]
-        matrix = np.array([vector for _, vector in rows], np.float32).reshape(-1, dim)
-    else:
-        table, row = session.arrow(sql, values), 0
-        names, matrix = table.column(0).to_pylist(), np.empty((table.num_rows, dim), np.float32)
-        # not flatten(), which imports pyarrow.compute
-        for chunk in table.column(1).chunks:
-            matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
-            row += len(chunk)
-    # of numbers below 1 a sum is finite if all are
-    is_finite = np.isfinite(matrix.sum(axis=1))
-    if not is_finite.all():
-        raise StoreDamaged(not_finite(session.path, count(int((~is_finite).sum()), "vector")))
-    return names, matrix
-
-
 WIDE, LOW_RANK = 64, 0.99
 """Rows and columns of a matrix from which its rank tells something; and the share of |ΔW|², less
 its rounding's, that the kept singular values of every such matrix of a merged adapter have."""
@@ -138,21 +111,16 @@ def compared_as(kind: str, slots: Iterable[SlotStats]) -> str:
     return "adapter" if shares and min(shares) >= LOW_RANK else kind
 
 
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """Keys and ids of some models, row by row, and the kinds that they are compared as; a kind is
-    one object for all of them."""
-
-    keys: Int64[np.ndarray, " models"]
-    ids: list[str]
-    kinds: list[str]
+Keyed = tuple[Int64[np.ndarray, " models"], list[str], list[str]]
+"""Keys, rising, and ids of some models, and the kinds that they are compared as; a kind is one
+object for all of them."""
 
 
 def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed:
-    """A family's models above a key that have a vector, by key."""
+    """A family's models above a key that have a vector."""
     table = _table(session, recipe)
     if table is None:
-        return Keyed(np.zeros(0, np.int64), [], [])
+        return np.zeros(0, np.int64), [], []
     rows = session.execute(
         "SELECT m.key, m.id, CASE WHEN s.model IS NULL THEN m.kind ELSE 'adapter' END "
         f"FROM {table} v JOIN models m ON m.key = v.model LEFT JOIN ("
@@ -161,7 +129,7 @@ def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed
         [after, base, after],
     )
     keys = np.fromiter((key for key, _, _ in rows), np.int64, len(rows))
-    return Keyed(keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows])
+    return keys, [id for _, id, _ in rows], [sys.intern(kind) for *_, kind in rows]
 
 
 def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
@@ -173,20 +141,41 @@ def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
     return int(session.execute(f"SELECT count(*) {source} WHERE m.base = ?", [base])[0][0])
 
 
+def among(keys: Sequence[int]) -> tuple[str, list[object]]:
+    """SQL for one of some keys, different ones, and the values of its parameters."""
+    if keys and len(keys) == max(keys) - min(keys) + 1:
+        return "BETWEEN ? AND ?", [min(keys), max(keys)]
+    return "IN (SELECT unnest(?::BIGINT[]))", [list(keys)]
+
+
 def fetch_vectors_of(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
-    """Keys, rising, and vectors of those of some models that have a vector."""
+    """Keys, rising, and vectors of those of some models that have a vector; raises `StoreDamaged`
+    if a number is not finite."""
     table = _table(session, recipe) if len(keys) else None
     if table is None:
         return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
-    first, last = int(keys.min()), int(keys.max())
-    is_dense = len(keys) == last - first + 1
-    values: list[object] = [first, last] if is_dense else [keys.tolist()]
-    condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
+    condition, values = among(keys.tolist())
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
-    names, matrix = fetch_vectors(session, sql, values, recipe.dim, few=len(keys) <= FEW_VECTORS)
-    return np.array(names, dtype=np.int64), matrix
+    if len(keys) <= FEW_VECTORS:
+        rows = session.execute(sql, values)
+        present = [key for key, _ in rows]
+        matrix = np.array([vector for _, vector in rows], np.float32).reshape(-1, recipe.dim)
+    else:
+        found, row = session.arrow(sql, values), 0
+        present = found.column(0).to_pylist()
+        matrix = np.empty((found.num_rows, recipe.dim), np.float32)
+        # not flatten(), which imports pyarrow.compute
+        for chunk in found.column(1).chunks:
+            own = np.asarray(chunk.values, np.float32).reshape(-1, recipe.dim)
+            matrix[row : row + len(chunk)] = own
+            row += len(chunk)
+    # of numbers below 1 a sum is finite if all are
+    is_finite = np.isfinite(matrix.sum(axis=1))
+    if not is_finite.all():
+        raise StoreDamaged(not_finite(session.path, count(int((~is_finite).sum()), "vector")))
+    return np.array(present, dtype=np.int64), matrix
 
 
 def vectors_name(recipe: Recipe) -> str:
@@ -252,16 +241,6 @@ def fixed(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
     return numbers
 
 
-def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
-    """(out, in) of every slot that a model of the family changed; the latest model's."""
-    rows = session.execute(
-        "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model) "
-        "FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? GROUP BY ALL ORDER BY ALL",
-        [base],
-    )
-    return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
-
-
 def _sketch_recipe(recipes: Iterable[Recipe]) -> str | None:
     """The id of the recipe that keeps sketches; None without."""
     return next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
@@ -276,18 +255,6 @@ def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> N
         own = {"model": key, "recipe": recipe}
         rows += [slot_row(s) | own | {"sketch": s.sketch or None} for s in outcome.slots]
     insert_rows(session, "slots", rows)
-
-
-def select_sketch_rows(
-    session: Session, condition: str, recipe: str, values: list[object]
-) -> list[tuple[Any, ...]]:
-    """`model`, `stack`, `layer`, `role` and `sketch` of the models that meet a condition, in no
-    order."""
-    return session.execute(
-        "SELECT model, stack, layer, role, sketch FROM slots "
-        f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
-        [recipe, *values],
-    )
 
 
 def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
@@ -333,31 +300,30 @@ def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, Linea
     insert_rows(session, "linear_sketches", rows)
 
 
-def lacking(table: str, rows: str, keys: Mapping[int, int]) -> str:
-    """SQL for those of some rows `r` of a table that models lack; `taken_keys k` are their keys:
-    there → here."""
-    first, last = min(keys.values()), max(keys.values())
-    return (
-        f"FROM {rows} r JOIN taken_keys k ON k.old = r.model WHERE NOT EXISTS ("
-        f"FROM (FROM {table} WHERE model BETWEEN {first} AND {last}) s "
-        f"WHERE s.model = k.new AND ({BESIDE.get(table, 'TRUE')}))"
-    )
+KEY_PAIRS = "(SELECT unnest(?::BIGINT[]) AS old, unnest(?::BIGINT[]) AS new) k"
+"""Keys and what they become."""
 
 
-def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> None:
+def take_rows(session: Session, table: str, rows: str, keys: Mapping[int, int]) -> set[int]:
     """Give models what they lack of a table, bit for bit, from other rows of its columns, which
-    have other keys: there → here."""
-    with session.registered("taken_keys", key_pairs(keys)):
+    have other keys: there → here. Returns the keys there of what lacked some."""
+    here = list(keys.values())
+    inserted = session.column(
+        f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
+        f"FROM {rows} r JOIN {KEY_PAIRS} ON k.old = r.model WHERE NOT EXISTS ("
+        f"FROM (FROM {table} WHERE model BETWEEN {min(here)} AND {max(here)}) s "
+        f"WHERE s.model = k.new AND ({BESIDE.get(table, 'TRUE')})) RETURNING model",
+        [list(keys), here],
+    )
+    if table == "slots":
+        # without sketches they are statistics alone
         session.execute(
-            f"INSERT INTO {table} BY NAME SELECT k.new AS model, r.* EXCLUDE (model) "
-            + lacking(table, rows, keys)
+            "DELETE FROM slots WHERE recipe IS NULL AND model IN (SELECT unnest(?::BIGINT[])) "
+            "AND model IN (SELECT model FROM slots WHERE recipe IS NOT NULL)",
+            [here],
         )
-        if table == "slots":
-            # without sketches they are statistics alone
-            session.execute(
-                "DELETE FROM slots WHERE recipe IS NULL AND model IN (SELECT new FROM taken_keys) "
-                "AND model IN (SELECT model FROM slots WHERE recipe IS NOT NULL)"
-            )
+    given = set(inserted)
+    return {old for old, new in keys.items() if new in given}
 
 
 def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
@@ -416,13 +382,9 @@ def check_outcomes(session: Session, outcomes: Sequence[Outcome]) -> None:
     """Raise `StoreDamaged` if the rows of some models are not what a run writes."""
     ids = [outcome.model.id for outcome in outcomes]
     sql = "SELECT key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))"
-    keys = [key for (key,) in session.execute(sql, [outcomes[0].model.base, ids])]
-    stored = dict(tables(session))
-    recipes = {id: (recipe, stored[id]) for id, recipe in select_recipes(session).items()}
-    sql, values = model_faults(recipes, "{0} IN (SELECT unnest(?::BIGINT[]))", [keys])
-    for id, fault in session.execute(
-        f"SELECT m.id, f.fault FROM ({sql}) f(key, fault) JOIN models m USING (key)", values
-    ):
+    keys = session.column(sql, [outcomes[0].model.base, ids])
+    these = "{0} IN (SELECT unnest(?::BIGINT[]))"
+    for _, id, fault in model_faults(session, recipe_tables(session), these, [keys]):
         raise StoreDamaged(f"model {short_id(id)}: its {fault} is not what `deltadex index` writes")
 
 
@@ -459,22 +421,12 @@ def delete_models(session: Session, keys: Sequence[int]) -> None:
 
 def move_models(session: Session, keys: Mapping[int, int]) -> None:
     """Give models and all that belongs to them other keys: old → new."""
-    if not keys:
-        return
-    with session.registered("moved_keys", key_pairs(keys)):
-        session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
-        for table in (*BESIDE, *(table for _, table in tables(session))):
-            session.execute(
-                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
-            )
-
-
-def key_pairs(keys: Mapping[int, int]) -> pa.Table:
-    """Keys and what they become, as the columns `old` and `new` of a table."""
-    import pyarrow as pa
-
-    schema = pa.schema([("old", pa.int64()), ("new", pa.int64())])
-    return pa.table([list(keys), list(keys.values())], schema)
+    columns = dict.fromkeys((*BESIDE, *(table for _, table in tables(session))), "model")
+    for table, key in ({"models": "key"} | columns).items() if keys else ():
+        session.execute(
+            f"UPDATE {table} SET {key} = k.new FROM {KEY_PAIRS} WHERE {key} = k.old",
+            [list(keys), list(keys.values())],
+        )
 
 
 # data sets that were kept as queries

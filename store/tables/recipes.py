@@ -1,15 +1,11 @@
-"""The tables `recipes` and `families`: the settings of fingerprints, the choice of a recipe by
-name, and what is known of bases."""
+"""The tables `recipes` and `families`: the settings of fingerprints, and what is known of bases."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from ...errors import EmptyCatalog, UnknownRecipe, offered
 from ...records import Recipe
 from ..session import Session, replace_row
 
@@ -74,9 +70,6 @@ def replace_base(session: Session, record: BaseRecord) -> None:
     replace_row(session, "families", row, ("base",))
 
 
-DEFAULT_RECIPE = "sketch"
-
-
 def select_recipes(session: Session) -> dict[str, Recipe]:
     """Every recipe by id."""
     names = ("name", "rank", "dim", "seed", "version")
@@ -95,6 +88,12 @@ def tables(session: Session) -> list[tuple[str, str]]:
     return session.execute("SELECT id, vectors FROM recipes ORDER BY id")
 
 
+def recipe_tables(session: Session) -> dict[str, tuple[Recipe, str]]:
+    """Every recipe by id, with the table of its vectors."""
+    recipes = select_recipes(session)
+    return {id: (recipes[id], table) for id, table in tables(session)}
+
+
 def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []
@@ -105,79 +104,3 @@ def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
             [recipe],
         )
     return counts
-
-
-def rank_recipes(recipes: Mapping[str, Recipe], totals: Mapping[str, int]) -> list[str]:
-    """Ids in order of preference: by models."""
-    return sorted(totals, key=lambda id: (-totals[id], -recipes[id].version, id))
-
-
-def choose_recipe(
-    recipes: Mapping[str, Recipe],
-    counts: Sequence[tuple[str, str, int]],
-    path: Path,
-    *,
-    name: str | None,
-    base: str | None,
-) -> Recipe:
-    """The recipe of that name or id that most models of the base have; see `rank_recipes`.
-
-    `counts` are (recipe id, base, models).
-
-    Raises:
-        EmptyCatalog: nothing is fingerprinted.
-        UnknownRecipe: lists what there is.
-    """
-    totals: dict[str, int] = {}
-    for id, family, n in counts:
-        if base in (None, family):
-            totals[id] = totals.get(id, 0) + n
-    if not totals:
-        raise EmptyCatalog(f"{path}: nothing fingerprinted yet; `deltadex index` does that")
-    ranked = rank_recipes(recipes, totals)
-    wanted = name or DEFAULT_RECIPE
-    chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
-    if chosen or name is None:
-        return recipes[(chosen or ranked)[0]]
-    names = offered(name, sorted(recipes[id].name for id in ranked), "recipes here")
-    raise UnknownRecipe(f"no model is fingerprinted under {name!r}{names}")
-
-
-def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
-    """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed the
-    model. None where unknown."""
-    marks = ", ".join("?" * len(recipes))
-    seconds, n_bytes = session.execute(
-        "SELECT avg(m.seconds), avg(m.bytes_read) FROM recipes r "
-        "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
-        f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
-        list(recipes),
-    )[0]
-    return {
-        "seconds_per_model": seconds,
-        "bytes_per_model": None if n_bytes is None else int(n_bytes),
-    }
-
-
-def count_everything(session: Session) -> dict[str, Any]:
-    """Models, labels and datasets by base; models by base and recipe, and by status.
-
-    `verified`: indexed models by how their bytes were compared; see `ModelRecord`.
-    """
-    recipes = select_recipes(session)
-    return {
-        "bases": session.rows("SELECT base, models, indexed, labelled, datasets FROM coverage"),
-        "recipes": [
-            {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
-            for id, base, n in count_by_recipe(session)
-        ],
-        "statuses": dict(
-            session.execute("SELECT status, count(*) FROM models GROUP BY status ORDER BY status")
-        ),
-        "verified": dict(
-            session.execute(
-                "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
-                "WHERE status = 'indexed' GROUP BY way ORDER BY way"
-            )
-        ),
-    }

@@ -111,7 +111,7 @@ def test_a_folder_whose_name_is_no_text_is_a_model_for_every_question(family, tm
         db.index(family / "base", family / "models")
         row = db._catalog.model(str(folder))
 
-        assert row.record.place == str(folder)
+        assert row.place == str(folder)
         assert db.find_similar(folder, k=1).to_json()["query"]["model"] == row.id == r"caf\udce9"
         for unknown in ("caf\udcea", os.fsdecode(b"/caf\xea")):
             with pytest.raises(UnknownModel, match="no model"):

@@ -35,7 +35,7 @@ def test_an_edited_card_brings_its_label_and_no_byte_of_weights(hub, tmp_path):
     assert (document["indexed"], document["failed"]) == (len(MEMBERS), [])
     assert after.vectors == before.vectors
     with Catalog.open(tmp_path / "c.duckdb", read_only=True, create=False) as catalog:
-        labels = {row.id: (row.dataset, row.record.revision) for row in catalog.models()}
+        labels = {row.id: (row.dataset, row.revision) for row in catalog.models()}
     assert labels == {id: ("imdb", hub.repos[id].sha) for id in MEMBERS}
     assert json.loads(run(tmp_path, *INDEX).stdout)["unchanged"] == len(MEMBERS)
 

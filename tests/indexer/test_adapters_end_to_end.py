@@ -152,7 +152,7 @@ def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
     _index(made, catalog, base="base")
 
     assert catalog.model("other").status == "indexed"
-    assert any("names no base" in note for note in catalog.model("other").record.notes)
+    assert any("names no base" in note for note in catalog.model("other").notes)
 
     _rewrite(
         made / "models" / "other",

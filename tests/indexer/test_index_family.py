@@ -179,7 +179,7 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
         "pickle": "legacy-pickle",
     }
     assert report.indexed == 3
-    (note,) = catalog.model("shallow").record.notes
+    (note,) = catalog.model("shallow").notes
     assert note.startswith("its layers are other layers of the base (6 of the base's 12 matrices")
     assert note.endswith("layer 1 dropped")
     reasons = {o.model.id: o.reason for o in report.refused}

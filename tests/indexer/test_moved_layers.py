@@ -44,7 +44,7 @@ def norms(catalog, model):
 
 
 def notes(catalog, model):
-    return catalog.model(model).record.notes
+    return catalog.model(model).notes
 
 
 def test_a_model_whose_weights_are_none_of_the_base_stays_refused(indexed):
@@ -86,7 +86,7 @@ def test_matrices_that_a_model_lacks_are_named_in_what_rests_on_the_others(index
     assert note == (
         "rests on 21 of 24 layer matrices: it lacks 'encoder.2.q', 'encoder.2.k', 'encoder.2.v'"
     )
-    assert catalog.model("lacking").record.partly_read == note
+    assert catalog.model("lacking").partly_read == note
 
 
 def test_a_model_that_names_another_base_than_its_weights_show_is_indexed_with_a_note(indexed):

@@ -7,7 +7,7 @@ from deltadex.store import Catalog, merge_catalogs
 
 def merge(target, *sources):
     with Catalog.open(target) as catalog:
-        return merge_catalogs(catalog, sources).to_json()
+        return merge_catalogs(catalog, sources)
 
 
 def contents(path):

@@ -154,7 +154,7 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
         monkeypatch.undo()
 
         assert list(target.parent.iterdir()) == []
-        attached = catalog._session.execute("SELECT database_name FROM duckdb_databases()")
+        attached = catalog.execute("SELECT database_name FROM duckdb_databases()")
         assert not [name for (name,) in attached if name.startswith("backup")]
         catalog.record(indexed("later"))
         assert back_up(catalog, target).models == 4
@@ -164,7 +164,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(path, targe
     usage = type("Usage", (), {"free": 1 << 10})
     with Catalog.open(path) as catalog:
         _fill(catalog)
-        catalog._session.execute("CHECKPOINT catalog")
+        catalog.execute("CHECKPOINT catalog")
         monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
         with pytest.raises(StoreFull, match=r"1\.0 KiB are free"):
             back_up(catalog, target)

@@ -194,7 +194,7 @@ def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path
 
     found = look(source, repairs=False)
     with Catalog.open(target) as catalog:
-        merged = merge_catalogs(catalog, [source]).to_json()
+        merged = merge_catalogs(catalog, [source])
         hits = find_similar(catalog, StoredQuery("m00"), k=11).neighbours
 
     damaged = merged["damaged"]

@@ -20,7 +20,7 @@ def large(number):
 def pages(catalog):
     """Bytes of the file that DuckDB has in memory."""
     with catalog.snapshot():
-        ((used,),) = catalog._session.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()")
+        ((used,),) = catalog.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()")
     return int(used)
 
 
@@ -40,5 +40,5 @@ def test_pages_of_the_file_are_given_back(path, monkeypatch):
         assert pages(catalog) <= 8_000_000
         # and as much may be used as before
         assert len(catalog.slots(rows[3].key, rows[3].recipes[0])) == 1
-        limit = catalog._session.execute("SELECT current_setting('memory_limit')")
+        limit = catalog.execute("SELECT current_setting('memory_limit')")
         assert limit != [("7.6 MiB",)]

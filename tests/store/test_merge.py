@@ -30,7 +30,7 @@ def test_a_merge_into_nothing_is_a_copy_and_the_second_changes_nothing(a, b):
 
     assert contents(a) == contents(b)
     with Catalog.open(a) as catalog:
-        assert catalog.model("x").record.verified == "crc"
+        assert catalog.model("x").verified == "crc"
     assert counts(document) == [3, 0, 0, 0]
     assert (document["models"], document["conflicts"]) == (3, [])
 

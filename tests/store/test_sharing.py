@@ -72,7 +72,7 @@ def test_what_a_process_has_recorded_is_there_when_it_is_killed_and_nothing_of_h
         session.execute("DELETE FROM models")
         print("begun", flush=True)
         sys.stdin.readline()
-    catalog._session.write(change)
+    catalog.write(change)
     """
     with holding(path, 2) as first, Catalog.open(path) as catalog, catalog.reader() as reader:
         assert len(_ids(catalog)) == 2

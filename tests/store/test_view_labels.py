@@ -24,7 +24,7 @@ def catalog(path):
 
 def _agrees(catalog, view):
     rows = list(range(len(view)))[::-1]
-    stored = models_module.select_labels(catalog._session, view.keys.tolist())
+    stored = models_module.select_labels(catalog, view.keys.tolist())
     return view.labels_at(rows) == {
         row: stored[int(view.keys[row])] for row in rows if int(view.keys[row]) in stored
     }
