@@ -20,7 +20,7 @@ from ...results import count
 from ...store import Track
 from .low_rank import FactorCollector, deal_out
 from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
-from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
+from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, rank_pattern
 
 MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
@@ -112,16 +112,30 @@ class Extraction:
         return "lora" if is_added else "all"
 
     def settings(self, ranks: Mapping[Key, int]) -> bytes:
-        placed, base = self.update.placed.by_key, self.update.weights
-        chosen = settings(
-            {self.module_of[key]: rank for key, rank in ranks.items()},
-            base=base.name,
-            revision=base.revision,
-            task=self._task[0],
-            saved=self.saved,
-            is_conv1d=any(placed[key].transposed for key in ranks),
-            bias=self.bias_of(ranks),
-        )
+        """`adapter_config.json`: B A is ΔW as it is, since every alpha is the module's rank."""
+        placed, base, bias = self.update.placed.by_key, self.update.weights, self.bias_of(ranks)
+        by_module = {self.module_of[key]: rank for key, rank in ranks.items()}
+        usual, pattern = rank_pattern(by_module)
+        chosen = {
+            "alpha_pattern": pattern,
+            "base_model_name_or_path": base.name,
+            "bias": "all" if bias == "all" else "none",
+            "fan_in_fan_out": any(placed[key].transposed for key in ranks),
+            "inference_mode": True,
+            "init_lora_weights": True,
+            "lora_alpha": usual,
+            "lora_dropout": 0.0,
+            "modules_to_save": sorted(self.saved) or None,
+            "peft_type": "LORA",
+            "r": usual,
+            "rank_pattern": pattern,
+            "revision": base.revision,
+            "target_modules": sorted(by_module),
+            "task_type": self._task[0],
+            "use_dora": False,
+            "use_rslora": False,
+            **({"lora_bias": True} if bias == "lora" else {}),
+        }
         return (json.dumps(chosen, indent=2) + "\n").encode()
 
     def card(self, error: float) -> bytes:
@@ -132,14 +146,14 @@ class Extraction:
 
     @property
     def notes(self) -> list[str]:
-        shapes = self.update.checkpoint.tensors
+        refs, of_base = self.update.checkpoint.tensors, self.update.weights.checkpoint.tensors
         notes = []
-        for name in sorted(self.others.reshaped):
-            ours = shapes[self.others.stored[name]].shape
-            theirs = self.update.weights.checkpoint.tensors[self.others.in_base[name]].shape
-            line = f"{name} is {_sizes(ours)}, in the base {_sizes(theirs)}: bring the base to "
-            resize = f"; model.resize_token_embeddings({ours[0]}) does it for embeddings"
-            notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
+        for name, tensor in sorted(self.others.in_base.items()):
+            ours, theirs = refs[self.others.stored[name]].shape, of_base[tensor].shape
+            if ours != theirs:
+                line = f"{name} is {_sizes(ours)}, in the base {_sizes(theirs)}: bring the base to "
+                resize = f"; model.resize_token_embeddings({ours[0]}) does it for embeddings"
+                notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
         return notes
 
     def tensors(self, ranks: Mapping[Key, int]) -> dict[str, torch.Tensor]:
@@ -166,10 +180,6 @@ class Extraction:
             if name.startswith(inside) or ("." not in name and name in self.others.changed):
                 yield name
 
-    @cached_property
-    def shapes(self) -> dict[Key, tuple[int, int]]:
-        return {p.key: p.shape for p in self.update.placed.placements}
-
     def fixed_bytes(self) -> int:
         """Of the folder without factors, at most."""
         refs = self.update.checkpoint.tensors
@@ -177,7 +187,7 @@ class Extraction:
         stored = [refs[self.others.stored[name]] for name in whole]
         values = sum(ref.stop - ref.start for ref in stored)
         # biases are float32 where they are addends, one for each module
-        values += 4 * sum(n_out for n_out, _ in self.shapes.values()) if self.biases else 0
+        values += 4 * sum(p.shape[0] for p in self.update.placed.placements) if self.biases else 0
         names = [*whole, *self.module_of.values()]
         small = SMALL_BYTES + sum(len(note) for note in self.notes)
         return values + small + sum(NAMED_BYTES + 4 * len(name) for name in names)
@@ -206,14 +216,13 @@ def extract_adapter(
     budget: int | None = None,
     dtype: str = "float32",
     replaces: bool = False,
-    track: Track | None = None,
+    track: Track,
 ) -> dict[str, Any]:
     """Write the adapter of an open model into the folder `target`; returns what it consists of.
 
     Args:
         rank: Of every layer matrix that changed; none where `budget` is given.
         budget: Bytes that the folder may have; ranks are dealt out by energy.
-        track: Shows the progress over layer matrices.
 
     Raises:
         RequestError: the budget does not hold what is saved whole, or the folder is taken.
@@ -255,11 +264,11 @@ def extract_adapter(
 
 
 def _measured(
-    extraction: Extraction, rank: int | None, budget: int | None, track: Track | None
+    extraction: Extraction, rank: int | None, budget: int | None, track: Track
 ) -> dict[Key, int]:
     """Ranks of the modules that get some, in the model's order, once their factors are known."""
-    factors, shapes = extraction.factors, extraction.shapes
-    keys = list(extraction.module_of)
+    factors, keys = extraction.factors, list(extraction.module_of)
+    shapes = {p.key: p.shape for p in extraction.update.placed.placements}
     if not keys:
         paths = [f"{path}." for path in extraction.layers]
         whole = [m for m in extraction.saved if any(path.startswith(f"{m}.") for path in paths)]
@@ -297,10 +306,9 @@ def _measured(
     return {key: rank for key, rank in ranks.items() if rank}
 
 
-def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> None:
+def _collect(extraction: Extraction, keys: set[Key], track: Track) -> None:
     """Collect the factors of these modules; a `ModelError` for experts that changed."""
-    if track is not None:
-        extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
+    extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
     extraction.update.collect(extraction.factors, keys)
     for _ in extraction.factors.ticks:
         pass

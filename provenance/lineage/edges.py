@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Float64, Int64
 from .arborescence import best_arborescence
-from .descent import Neighbourhood, Updates, compare_pairs, find_near
+from .descent import Neighbourhood, PerModel, Rows, Updates, compare_pairs, find_near
 from .forms import Forms
 from .odds import LEVEL, RESHAPED, pair_log_odds
 from .repeats import EQUAL, Kind, Repeat, find_repeat, group_equal
@@ -62,10 +62,7 @@ class _ParentEvidence:
 
 
 def infer_edges(
-    updates: Updates,
-    times: Float64[np.ndarray, " models"],
-    rank: Int64[np.ndarray, " models"],
-    forms: Forms | None = None,
+    updates: Updates, times: PerModel, rank: Rows, forms: Forms | None = None
 ) -> list[Edge]:
     """The parents of each model: one edge, or several of a merge, in order of row.
 
@@ -103,7 +100,7 @@ def infer_edges(
     return sorted(edges, key=lambda edge: edge.child)
 
 
-def _of_its_form(child: int, parent: int, equal: Int64[np.ndarray, " models"], forms: Forms) -> int:
+def _of_its_form(child: int, parent: int, equal: Rows, forms: Forms) -> int:
     """Of a parent and the models with its update the first of the child's form; else the parent."""
     alike: list[int] = equal[forms.same(child, equal)].tolist()
     return parent if parent in alike or not alike else alike[0]
@@ -120,19 +117,14 @@ def _copy(parent: int, child: int, probability: float, *, is_same: bool) -> Edge
     )
 
 
-def _originals(
-    first: Int64[np.ndarray, " models"], rank: Int64[np.ndarray, " models"]
-) -> Int64[np.ndarray, " models"]:
+def _originals(first: Rows, rank: Rows) -> Rows:
     """The row of the smallest rank of each group."""
     order = np.lexsort((rank, first))
     groups, starts = np.unique(first[order], return_index=True)
-    original: Int64[np.ndarray, " models"] = order[starts][np.searchsorted(groups, first)]
-    return original
+    return np.asarray(order[starts][np.searchsorted(groups, first)])
 
 
-def _edges_of_different(
-    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
-) -> Iterator[Edge]:
+def _edges_of_different(updates: Updates, times: PerModel, forms: Forms) -> Iterator[Edge]:
     """The edges among models that are all different and changed."""
     candidates = _find_candidates(updates, times, forms)
     n_models, n_near = candidates.rows.shape
@@ -147,9 +139,7 @@ def _edges_of_different(
         yield from _edges_of(child, parents, candidates)
 
 
-def _find_candidates(
-    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
-) -> _ParentEvidence:
+def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _ParentEvidence:
     near = find_near(updates)
     around = [np.append(row, near[row]) for row in range(len(updates))]
 
@@ -176,18 +166,16 @@ def _find_candidates(
     candidates = _ParentEvidence(repeats, near, *empty)
     for row, rows in enumerate(around):
         seen = forms.seen_by(row, updates.take(rows))
-        neighbourhood = Neighbourhood.of(seen, rows)
-        pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
-        distances = neighbourhood.distances[0, 1:]
-        candidates.explained[row] = 1 - pairs.share_left
-        candidates.cosines[row] = pairs.cosine
+        pairs = compare_pairs(seen, Neighbourhood.of(seen, rows), is_reference[rows])
+        candidates.explained[row] = 1 - pairs["left"]
+        candidates.cosines[row] = pairs["cosine"]
         if row in repeats:
             candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
             continue
         possible = forms.possible(row, near[row])
         later_by_s = np.where(possible, times[row] - times[near[row]], -np.inf)
-        log_odds = pair_log_odds(pairs, distances, later_by_s)
-        log_odds[pairs.share_left <= EQUAL**2] = LIMIT  # equal in all that the model has
+        log_odds = pair_log_odds(pairs, later_by_s)
+        log_odds[pairs["left"] <= EQUAL**2] = LIMIT  # equal in all that the model has
         log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
         by_tokens = forms.touched.log_odds(row, near[row])
         # of a short type a rounded copy may be compared where its original is not
@@ -198,9 +186,7 @@ def _find_candidates(
     return candidates
 
 
-def _keep_likeliest_of_rounded(
-    candidates: _ParentEvidence, rounding: Float64[np.ndarray, " models"]
-) -> None:
+def _keep_likeliest_of_rounded(candidates: _ParentEvidence, rounding: PerModel) -> None:
     """Of a model and its rounded copies one is a candidate: a share of the probability for each
     would leave none likely enough."""
     original = np.arange(len(rounding))

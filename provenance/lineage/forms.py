@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
+from ...arrays import Bool, Int64
 from ...records import ModelRecord
 from ...store import Catalog, FamilyUpdates
-from .descent import Updates
+from .descent import PerModel, Updates
 from .touched import TouchedTokens
 
 
@@ -27,8 +27,8 @@ class Forms:
 
     lacks: Bool[np.ndarray, "models slots"]
     slot_layers: Int64[np.ndarray, " slots"]
-    layers: Float64[np.ndarray, " models"]
-    vocabulary: Float64[np.ndarray, " models"]
+    layers: PerModel
+    vocabulary: PerModel
     base_layers: float
     base_vocabulary: float
     touched: TouchedTokens
@@ -40,16 +40,15 @@ class Forms:
         base: str,
         members: Sequence[ModelRecord],
         updates: FamilyUpdates,
-        rows: Int64[np.ndarray, " models"],
         touched: TouchedTokens,
     ) -> Forms:
-        """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
-        them, where no signature of the base is kept."""
+        """Of members; the base's vocabulary is that of most of them, where no signature of the base
+        is kept."""
         # NumPy makes NaN of None
         vocabulary = np.array([record.vocabulary for record in members], dtype=np.float64)
         places = {name: place for place, name in enumerate(updates.layer_names)}
         return cls(
-            lacks=np.isnan(updates.fro_norm[rows]) & touched.is_full[:, None],
+            lacks=np.isnan(updates.fro_norm) & touched.is_full[:, None],
             slot_layers=np.array(
                 [places.get((slot.stack, slot.layer), -1) for slot in updates.slots], dtype=np.int64
             ),
@@ -84,7 +83,12 @@ class Forms:
             return updates
         layers = np.ones(updates.squares.shape[1], dtype=np.bool_)
         layers[self.slot_layers[~lacks]] = False
-        return updates.without(lacks, layers)
+        return replace(
+            updates,
+            layers=np.where(layers[:, None], np.float32(0), updates.layers),
+            squares=np.where(layers, 0.0, updates.squares),
+            slot_norms=np.where(lacks, 0.0, updates.slot_norms),
+        )
 
     def possible(
         self, child: int, parents: Int64[np.ndarray, " parents"]
@@ -97,28 +101,23 @@ class Forms:
         restored |= (layers > self.base_layers) & (self.layers[child] < layers)
         is_base = self.vocabulary[child] == self.base_vocabulary
         restored |= is_base & ~np.isnan(vocabulary) & (vocabulary != self.base_vocabulary)
-        possible: Bool[np.ndarray, " parents"] = ~restored
-        return possible
+        return np.asarray(~restored)
 
     def same(self, model: int, others: Int64[np.ndarray, " others"]) -> Bool[np.ndarray, " others"]:
         """Whether nothing differs that is known of a model and of each of others."""
         differs = (self.lacks[others] != self.lacks[model]).any(axis=1)
         for numbers in (self.layers, self.vocabulary):
             differs |= np.abs(numbers[others] - numbers[model]) > 0
-        same: Bool[np.ndarray, " others"] = ~differs
-        return same
+        return np.asarray(~differs)
 
     def changed(self) -> Int64[np.ndarray, " models"]:
         """How much each model's form is not the base's: the larger, the later of two."""
         layers = ~np.isnan(self.layers) & (self.layers != self.base_layers)
         vocabulary = ~np.isnan(self.vocabulary) & (self.vocabulary != self.base_vocabulary)
-        counts: Int64[np.ndarray, " models"] = self.lacks.sum(axis=1) + layers + vocabulary
-        return counts
+        return np.asarray(self.lacks.sum(axis=1) + layers + vocabulary)
 
 
-def _vocabulary_of(
-    catalog: Catalog, base: str, vocabulary: Float64[np.ndarray, " models"]
-) -> float:
+def _vocabulary_of(catalog: Catalog, base: str, vocabulary: PerModel) -> float:
     for signature in catalog.signatures.all(base):
         tokens = json.loads(signature.facts).get("vocabulary")
         if isinstance(tokens, int):

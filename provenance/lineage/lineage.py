@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Float64, Int64
 from ...errors import UnknownRecipe
 from ...records import ModelRecord, Recipe
 from ...store import Catalog
 from .claims import read_claims
-from .descent import Updates
+from .descent import PerModel, Rows, Updates
 from .edges import BASE, Edge, infer_edges
 from .forms import Forms
 from .odds import LEVEL
@@ -37,16 +36,15 @@ def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dic
     family = catalog.models(base=base)
     records = {row.id: row for row in family if row.status == "indexed"}
     unread = {row.id: f"not-read: {row.reason}" for row in family if row.code == "not-read"}
-    updates = view.updates()
-    here = [row for row, id in enumerate(view.ids) if id in records and updates.sketched[row]]
+    updates, number = view.updates(), {id: row for row, id in enumerate(view.ids)}
     # in order of id: the order in which models were indexed decides nothing
-    rows = np.array(sorted(here, key=view.ids.__getitem__), dtype=np.int64)
-    ids = [view.ids[row] for row in rows.tolist()]
-    times, n_future = read_times([records[id].created_at for id in ids])
-    own = Updates.of_family(updates).take(rows)
+    ids = sorted(id for id, row in number.items() if id in records and updates.sketched[row])
+    updates = updates.take([number[id] for id in ids])
     members = [records[id] for id in ids]
+    times, n_future = read_times([record.created_at for record in members])
+    own = Updates.of_family(updates)
     touched = TouchedTokens.of_family(catalog, base, members, own.rounding)
-    forms = Forms.of_family(catalog, base, members, updates, rows, touched)
+    forms = Forms.of_family(catalog, base, members, updates, touched)
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges, touched) | {
         "not_compared": [
@@ -76,7 +74,7 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
     raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
 
 
-def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " models"], int]:
+def read_times(texts: Sequence[str | None]) -> tuple[PerModel, int]:
     """Seconds, NaN where unknown; how many are in the future, and therefore unknown too."""
     latest = datetime.now(UTC).timestamp() + AHEAD_S
     times = np.full(len(texts), np.nan)
@@ -92,34 +90,23 @@ def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " model
     return times, int(future.sum())
 
 
-def _rank(
-    members: Sequence[ModelRecord],
-    times: Float64[np.ndarray, " models"],
-    updates: Updates,
-    forms: Forms,
-) -> Int64[np.ndarray, " models"]:
+def _rank(members: Sequence[ModelRecord], times: PerModel, updates: Updates, forms: Forms) -> Rows:
     """Which of equal models is likelier their original: what has more of the base's form, is named
     as one, or older, or downloaded more. Of two stored types the shorter: training in the longer
     one gives numbers that the shorter does not hold, and rounding would show; none is trained in
     float64. Last, that of which fewer rows of the embedding moved: the others were changed
     since."""
-    copies = [record.duplicate_of is not None for record in members]
-    downloads = [-(record.downloads or 0) for record in members]
-    rank = np.empty(len(members), dtype=np.int64)
-    at = np.arange(len(members))
     shows = updates.rounding > COARSER**2 * EQUAL**2 * updates.squares.sum(1)
     columns = (
-        at,
         forms.touched.counts,
-        np.array(downloads),
+        np.array([-(record.downloads or 0) for record in members]),
         np.where(shows, -updates.rounding, updates.rounding),
         np.array([record.dtype == "F64" for record in members]),
         np.nan_to_num(times, nan=np.inf),
-        np.array(copies),
+        np.array([record.duplicate_of is not None for record in members]),
         forms.changed(),
     )
-    rank[np.lexsort(columns)] = at
-    return rank
+    return np.argsort(np.lexsort(columns))  # of equal ones the first
 
 
 def _document(
@@ -150,19 +137,12 @@ def _document(
 
 def _edge_json(edge: Edge, names: Sequence[str], touched: TouchedTokens) -> Mapping[str, Any]:
     tokens = None if edge.parent == BASE else touched.overlap(edge.child, edge.parent)
-
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else round(value, 4)
-
+    shares = {name: getattr(edge, name) for name in ("weight", "explained", "cosine")}
     return {
         "parent": names[edge.parent],
         "child": names[edge.child],
         "probability": round(edge.probability, 3),
         "kind": edge.kind,
-        "weight": rounded(edge.weight),
-        "explained": rounded(edge.explained),
-        "cosine": rounded(edge.cosine),
-        "touched": None if tokens is None else tokens.touched,
-        "missing": None if tokens is None else tokens.missing,
-        "kept": None if tokens is None else tokens.kept,
+        **{name: None if one is None else round(one, 4) for name, one in shares.items()},
+        **{name: getattr(tokens, name, None) for name in ("touched", "missing", "kept")},
     }

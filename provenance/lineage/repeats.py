@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ...arrays import Float64, Int64
-from .descent import Neighbourhood, Updates
+from .descent import Neighbourhood, Rows, Updates
 
 EQUAL = 1e-3
 """|ΔW − ΔW'| up to which two updates are equal, as a share of one: what float32 leaves of a product
@@ -62,11 +62,11 @@ class Repeat:
     weights: tuple[float, ...] = ()
 
 
-def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
+def group_equal(updates: Updates) -> Rows:
     """The first row of those with an equal update, for each row."""
     squares = updates.squares.sum(1)
     order = np.argsort(squares, kind="stable")
-    pairs = [np.empty((2, 0), dtype=np.int64)]
+    pairs = []
     for step in range(1, COMPARED_IN_A_ROW + 1):
         smaller, larger = order[:-step], order[step:]
         near = np.sqrt(squares[larger]) <= (1 + EQUAL) * np.sqrt(squares[smaller])
@@ -76,8 +76,7 @@ def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
     ends = np.concatenate(pairs, axis=1)
     graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(len(order), len(order)))
     _, groups = connected_components(graph, directed=False)
-    first: Int64[np.ndarray, " models"] = np.unique(groups, return_index=True)[1][groups]
-    return first
+    return np.asarray(np.unique(groups, return_index=True)[1][groups])
 
 
 def find_repeat(updates: Updates, near: Neighbourhood) -> Repeat | None:
@@ -122,14 +121,13 @@ def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
     # of two the shorter is the one that was scaled down, towards the base
     columns = np.flatnonzero(~(is_parallel & is_shorter).any(axis=1))
     columns = columns[columns > 0]
-    weights = _fit(root, columns)
-    if near.raw[0, 0] and _left(root, columns, weights) > limit:
+    weights, left = _fit(root, columns)
+    if left > limit:
         return None
     columns = columns[np.argsort(-weights * lengths[columns], kind="stable")[:MOST_PARENTS]]
-    columns = columns[_fit(root, columns) >= LEAST_WEIGHT]
-    weights = _fit(root, columns)
-    alone = float(near.distances[0, 1:].min())
-    if not len(columns) or _left(root, columns, weights) > min(limit, BETTER * alone):
+    columns = columns[_fit(root, columns)[0] >= LEAST_WEIGHT]
+    weights, left = _fit(root, columns)
+    if left > min(limit, BETTER * float(near.distances[0, 1:].min())):
         return None
     if len(columns) == 1 and weights[0] > 1:
         return None  # the shorter of two is the one that was scaled down, towards the base
@@ -139,17 +137,10 @@ def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
 
 def _fit(
     root: Float64[np.ndarray, "numbers near"], columns: Int64[np.ndarray, " chosen"]
-) -> Float64[np.ndarray, " chosen"]:
+) -> tuple[Float64[np.ndarray, " chosen"], float]:
+    """Weights ≥ 0 of some columns whose sum is nearest to the first, and the square of what they
+    leave of it: all of it, of no columns."""
     if not len(columns):
-        return np.zeros(0)
-    weights: Float64[np.ndarray, " chosen"] = nnls(root[:, columns], root[:, 0])[0]
-    return weights
-
-
-def _left(
-    root: Float64[np.ndarray, "numbers near"],
-    columns: Int64[np.ndarray, " chosen"],
-    weights: Float64[np.ndarray, " chosen"],
-) -> float:
-    left = root[:, 0] - root[:, columns] @ weights
-    return float(left @ left)
+        return np.zeros(0), float(root[:, 0] @ root[:, 0])
+    weights, left = nnls(root[:, columns], root[:, 0])
+    return weights, float(left) ** 2

@@ -33,6 +33,11 @@ LEAST_OWN = 1e-6
 
 ROUNDS = 6
 
+Vector = Float64[np.ndarray, "blocks features"]
+Products = Float64[np.ndarray, "models blocks"]
+Weights = Float64[np.ndarray, "parents blocks"]
+Allowed = Bool[np.ndarray, " models"]
+
 
 @dataclass(frozen=True, eq=False)
 class Space:
@@ -41,26 +46,20 @@ class Space:
 
     updates: Float32[np.ndarray, "models blocks features"]
     dims: float
-    _of_rows: dict[int, Float64[np.ndarray, "models blocks"]] = field(default_factory=dict)
+    _of_rows: dict[int, Products] = field(default_factory=dict)
 
     @cached_property
-    def norms(self) -> Float64[np.ndarray, "models blocks"]:
+    def norms(self) -> Products:
         """|x|² of each block."""
-        blocks = [
-            np.einsum("mf,mf->m", self.updates[:, b], self.updates[:, b], dtype=np.float64)
-            for b in range(self.updates.shape[1])
-        ]
-        return np.stack(blocks, axis=1)
+        return np.asarray(np.einsum("mbf,mbf->mb", self.updates, self.updates, dtype=np.float64))
 
-    def products(
-        self, vectors: Float64[np.ndarray, "blocks features"]
-    ) -> Float64[np.ndarray, "models blocks"]:
+    def products(self, vectors: Vector) -> Products:
         """Of every update with one vector a block. Peak: no copy of the updates."""
         short = vectors.astype(np.float32)
         blocks = [self.updates[:, b] @ short[b] for b in range(len(short))]
         return np.stack(blocks, axis=1).astype(np.float64)
 
-    def products_of(self, row: int) -> Float64[np.ndarray, "models blocks"]:
+    def products_of(self, row: int) -> Products:
         """Of every update with one of them; each is computed once."""
         if row not in self._of_rows:
             self._of_rows[row] = self.products(self.updates[row].astype(np.float64))
@@ -69,30 +68,11 @@ class Space:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """y ≈ Σ w x. `rows`: of the updates, by falling |w||x|; `rest`: |y − Σ w x|² by block."""
+    """y ≈ Σ w x. `rows`: of the updates, by falling |w||x|; `energy`: |y − Σ w x|²."""
 
     rows: tuple[int, ...]
-    weights: Float64[np.ndarray, "parents blocks"]
-    rest: Float64[np.ndarray, " blocks"]
-
-    @property
-    def energy(self) -> float:
-        return float(self.rest.sum())
-
-
-Vector = Float64[np.ndarray, "blocks features"]
-Products = Float64[np.ndarray, "models blocks"]
-
-
-@dataclass(slots=True, eq=False)
-class _Remainder:
-    """What a chosen set leaves: of the target, and of every update (`own`, squared norms; `fits`,
-    products with the target's rest). `directions` span the set, with every update's product."""
-
-    rest: Vector
-    own: Products
-    fits: Products
-    directions: list[tuple[Vector, Products]] = field(default_factory=list)
+    weights: Weights
+    energy: float
 
 
 @dataclass(eq=False)
@@ -102,7 +82,7 @@ class Pursuit:
 
     space: Space
     target: Vector
-    allowed: Bool[np.ndarray, " models"]
+    allowed: Allowed
     signed: bool
     floor: float
 
@@ -124,53 +104,47 @@ class Pursuit:
         are negative are left out."""
         rows = list(rows)
         while True:
-            weights, rest = self._least_squares(rows)
+            weights, energy = self._least_squares(rows)
             lengths = np.sqrt(self.space.norms[rows])
             sums = (weights * lengths).sum(1)
             if self.signed or not (sums < 0).any():
                 break
             rows.pop(int(sums.argmin()))
         order = np.argsort(-np.abs(weights * lengths).sum(1), kind="stable")
-        return Combination(tuple(rows[i] for i in order), weights[order], rest)
+        return Combination(tuple(rows[i] for i in order), weights[order], energy)
 
-    def _least_squares(
-        self, rows: Sequence[int]
-    ) -> tuple[Float64[np.ndarray, "parents blocks"], Float64[np.ndarray, " blocks"]]:
-        weights = np.zeros((len(rows), len(self.target)))
-        rest = (self.target**2).sum(1)
-        for block, wanted in enumerate(self.target if len(rows) else ()):
+    def _least_squares(self, rows: Sequence[int]) -> tuple[Weights, float]:
+        weights, energy = np.zeros((len(rows), len(self.target))), 0.0
+        for block, wanted in enumerate(self.target):
             parts = self.space.updates[rows, block].astype(np.float64).T
             weights[:, block] = np.linalg.lstsq(parts, wanted, rcond=1e-9)[0]
-            rest[block] = ((wanted - parts @ weights[:, block]) ** 2).sum()
-        return weights, rest
+            energy += float(((wanted - parts @ weights[:, block]) ** 2).sum())
+        return weights, energy
 
-    def _remainder(self, rows: Sequence[int]) -> _Remainder:
-        remainder = _Remainder(self.target.copy(), self.space.norms.copy(), self._fits.copy())
+    def _remainder(self, rows: Sequence[int]) -> tuple[Vector, Products, Products]:
+        """What a set leaves: of the target, and of every update (squared norms, and products with
+        the target's rest)."""
+        rest, own, fits = self.target.copy(), self.space.norms.copy(), self._fits.copy()
+        directions: list[tuple[Vector, Products]] = []  # each made orthogonal to those before
         for row in rows:
-            self._take(row, remainder)
-        return remainder
-
-    def _take(self, row: int, remainder: _Remainder) -> None:
-        """Add an update to the set: its direction is its part outside the set's span."""
-        vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
-        for _ in range(2):
-            for direction, theirs in remainder.directions:
+            vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
+            for direction, theirs in directions * 2:
                 inside = (direction * vector).sum(1)
                 vector = vector - direction * inside[:, None]
                 shares = shares - theirs * inside
-        squares = (vector**2).sum(1)
-        usable = squares > LEAST_OWN * self.space.norms[row]
-        scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
-        vector, shares = vector * scale[:, None], shares * scale
-        part = (vector * self.target).sum(1)
-        remainder.directions.append((vector, shares))
-        remainder.own -= shares**2
-        remainder.fits -= shares * part
-        remainder.rest -= vector * part[:, None]
+            squares = (vector**2).sum(1)
+            usable = squares > LEAST_OWN * self.space.norms[row]
+            scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
+            vector, shares = vector * scale[:, None], shares * scale
+            directions.append((vector, shares))
+            part = (vector * self.target).sum(1)
+            own -= shares**2
+            fits -= shares * part
+            rest -= vector * part[:, None]
+        return rest, own, fits
 
-    def _best(self, remainder: _Remainder, excluded: Sequence[int]) -> tuple[int, float]:
+    def _best(self, own: Products, fits: Products, excluded: Sequence[int]) -> tuple[int, float]:
         """The update that explains most of the rest, and how much of |y|²."""
-        own, fits = remainder.own, remainder.fits
         usable = own > LEAST_OWN * self.space.norms
         shares = fits**2 / np.where(usable, own, 1.0)
         gains: Float64[np.ndarray, " models"] = np.where(usable, shares, 0.0).sum(1)
@@ -183,13 +157,14 @@ class Pursuit:
 
     def _extended(self, chosen: Sequence[int], most: int) -> list[int]:
         """These and the next best, until what is left is rounding, or no more than noise."""
-        chosen, remainder = list(chosen), self._remainder(chosen)
-        while len(chosen) < most and float((remainder.rest**2).sum()) > self.floor:
-            row, gain = self._best(remainder, chosen)
-            if not self._counts(gain, float((remainder.rest**2).sum()) - gain):
+        chosen = list(chosen)
+        while len(chosen) < most:
+            rest, own, fits = self._remainder(chosen)
+            left = float((rest**2).sum())
+            row, gain = self._best(own, fits, chosen)
+            if left <= self.floor or not self._counts(gain, left - gain):
                 break
             chosen.append(row)
-            self._take(row, remainder)
         return chosen
 
     def _counts(self, gain: float, left: float) -> bool:
@@ -230,7 +205,8 @@ class Pursuit:
             if fit.energy <= self.floor or row not in fit.rows:
                 continue
             others = [other for other in fit.rows if other != row]
-            best, _ = self._best(self._remainder(others), others)
+            _, own, fits = self._remainder(others)
+            best, _ = self._best(own, fits, others)
             other = self.fit([*others, best])
             if len(other.rows) == len(fit.rows) and other.energy < fit.energy * (1 - 1e-6):
                 fit = other
