@@ -457,14 +457,20 @@ def _replaced_part(
 
 
 def _scale_of(
-    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int | None
 ) -> AdapterScale:
-    """alpha / r, or alpha / √r of rsLoRA."""
-    alpha = config.alpha_of(module)
-    own = _own_alpha(kinds, tensors)
-    if alpha is not None and ".lora_down" not in kinds["lora_A"]:
+    """alpha / r, or alpha / √r of rsLoRA; where both of LoKr's sides are whole, only the config
+    knows r."""
+    alpha, own = config.alpha_of(module), kinds.get("alpha")
+    if own is not None and tensors.vector(own) != 1:
+        raise tensors.misfit(own, "a single number")
+    if alpha is not None and ".lora_down" not in kinds.get("lora_A", ""):
         own = None  # PEFT's names: PEFT reads alpha from the config alone
-    return AdapterScale(alpha, math.sqrt(rank) if config.rslora else float(rank), own)
+    divisor = float(rank) if rank else config.rank_of(module)
+    if divisor is None or (rank is None and own is not None):
+        return AdapterScale(None, 1.0)
+    is_root = config.rslora and "lora_A" in kinds
+    return AdapterScale(alpha, math.sqrt(divisor) if is_root else divisor, own)
 
 
 def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -475,7 +481,7 @@ def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     out_2, rank_2, width_2 = tensors.product(*names[2:])
     if (out, width) != (out_2, width_2):
         raise tensors.misfit(names[2], f"a product of shape {(out, width)}")
-    scale = _product_scale(module, kinds, rank, tensors, config)
+    scale = _scale_of(module, kinds, tensors, config, rank)
 
     def delta(base: torch.Tensor | None) -> Delta:
         factor = scale.value(tensors)
@@ -497,7 +503,7 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if shape[0] * shape[1] > MAX_ELEMENTS:
         line = f"ΔW has shape {shape}, more than {MAX_ELEMENTS} elements"
         raise ModelError("shape-mismatch", f"module {shown(module)}: {line}")
-    scale = _product_scale(module, kinds, rank_2 or rank_1, tensors, config)
+    scale = _scale_of(module, kinds, tensors, config, rank_2 or rank_1)
 
     def side(names: tuple[str, ...]) -> torch.Tensor:
         whole, *rest = map(tensors.read, names)
@@ -509,19 +515,6 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 
     names = (*first, *second, *scale.names)
     return ModuleUpdate(shape=shape, names=names, delta=delta, rank=rank_2 or rank_1)
-
-
-def _product_scale(
-    module: str, kinds: Kinds, rank: int | None, tensors: Tensors, config: AdapterConfig
-) -> AdapterScale:
-    """alpha / r; where both of LoKr's sides are whole, only the config knows r."""
-    alpha, own = config.alpha_of(module), _own_alpha(kinds, tensors)
-    if alpha is not None:
-        own = None
-    divisor = float(rank) if rank else config.rank_of(module)
-    if divisor is None or (rank is None and own is not None):
-        return AdapterScale(None, 1.0)
-    return AdapterScale(alpha, divisor, own)
 
 
 def _kronecker_side(
@@ -638,13 +631,6 @@ def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> Mod
         return min(differences, key=lambda delta: delta.norm)
 
     return ModuleUpdate(shape=shape, names=(name,), delta=delta, needs_base=True)
-
-
-def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
-    name = kinds.get("alpha")
-    if name is not None and tensors.vector(name) != 1:
-        raise tensors.misfit(name, "a single number")
-    return name
 
 
 def _require_parts(module: str, kinds: Kinds, expected: Iterable[str]) -> None:
