@@ -638,16 +638,6 @@ OBJECT_STORE_BYTES = 80 << 20
 """Nothing but leases and paths travels through Ray; 75 MiB is the least that it takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A lease that ended: the path of its part, or why there is none; neither, where its worker
-    ended with it."""
-
-    lease: Lease
-    path: str | None = None
-    reason: str | None = None
-
-
 @dataclass(slots=True)
 class RayCluster:
     """Workers of a Ray cluster, actors that read one lease at a time; `tasks`: lease and worker by
@@ -661,9 +651,10 @@ class RayCluster:
         worker = self.idle.pop()
         self.tasks[worker.write_part.remote(lease)] = lease, worker
 
-    def ended(self) -> Ended:
-        """The next lease that ends; a `RequestError` if the cluster is gone, else what a worker
-        says of all its work, such as a full disk."""
+    def ended(self) -> tuple[Lease, str | None, str]:
+        """The next lease that ends, with the path of its part; else why there is none, "" where
+        its worker ended with it. A `RequestError` if the cluster is gone, or what a worker says
+        of all its work, such as a full disk."""
         ray, done = self.ray, list[Any]()
         while not done:
             if not ray.is_initialized():
@@ -675,14 +666,14 @@ class RayCluster:
         lease, worker = self.tasks.pop(reference)
         self.idle.append(worker)
         try:
-            return Ended(lease, path=ray.get(reference))
+            return lease, ray.get(reference), ""
         except ray.exceptions.RayTaskError as err:
             if isinstance(err.cause, DeltadexError):
                 raise err.cause from None
-            return Ended(lease, reason=_line(err.cause or err))
+            return lease, None, _line(err.cause or err)
         except ray.exceptions.RayError as err:
             log.info("a worker ended: %s", type(err).__name__)
-            return Ended(lease)
+            return lease, None, ""
 
 
 @contextmanager
@@ -969,18 +960,18 @@ def _written(
     while queue or cluster.tasks:
         while queue and cluster.idle:
             cluster.submit(queue.popleft())
-        ended = cluster.ended()
-        if ended.path is not None:
+        lease, path, reason = cluster.ended()
+        if path is not None:
             # its worker reads on while the part is committed
             if queue:
                 cluster.submit(queue.popleft())
-            yield folder.read(ended.path)
-        elif ended.reason is not None:
-            yield refused_part(ended.lease, job, ended.reason)
-        elif again := _again(ended.lease, job.recipes, deaths):
+            yield folder.read(path)
+        elif reason:
+            yield refused_part(lease, job, reason)
+        elif again := _again(lease, job.recipes, deaths):
             queue.extendleft(reversed(again))
         else:
-            yield refused_part(ended.lease, job, f"its reading ended {TRIES} workers")
+            yield refused_part(lease, job, f"its reading ended {TRIES} workers")
 
 
 def _again(lease: Lease, recipes: Sequence[Recipe], deaths: Counter[str]) -> list[Lease]:
