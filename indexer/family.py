@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -680,7 +680,7 @@ def _describe(member: Member) -> Member:
         signature=files.signature(),
         kind="adapter" if adapter else "full",
         method=None if adapter else "full",
-        **asdict(label),
+        **label,
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(map(files.size, weights)),
@@ -747,7 +747,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         source="hub",
         author=model.id.split("/")[0] if "/" in model.id else None,
         run=model.id,
-        **asdict(label),
+        **label,
         task=model.pipeline_tag,
         license=model.license,
         downloads=model.downloads,
@@ -806,4 +806,4 @@ def with_card_label(member: Member, session: HubSession) -> Member:
     except Exception:
         log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
         return member
-    return replace(member, record=replace(member.record, **asdict(label)))
+    return replace(member, record=replace(member.record, **label))

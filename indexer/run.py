@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -313,7 +313,7 @@ def _read(
             notes = [moved.note if moved else "", how, unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
             notes = [*record.notes, *filter(None, notes)]
-            record = replace(record, notes=tuple(notes), **asdict(form))
+            record = replace(record, notes=tuple(notes), **form)
         if job.footprints and footprint is None:
             footprint = read_footprint(member, checkpoint, job)
         if footprint is not None and lexicon is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,18 +104,10 @@ def layer_matrices(
     return tuple(found)[:MOST_MATRICES]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What headers say of a full checkpoint: see `ModelRecord`."""
-
-    layers: int | None
-    vocabulary: int | None
-    dtype: str | None
-
-
-def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> Form:
-    """The form of a checkpoint with these layer matrices; its embeddings are told by their name,
-    else as the largest matrix beside them, where that has more rows than columns."""
+def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> dict[str, Any]:
+    """`layers`, `vocabulary` and `dtype` of the `ModelRecord` of a checkpoint with these layer
+    matrices; its embeddings are told by their name, else as the largest matrix beside them, where
+    that has more rows than columns."""
     inside = {matrix.tensor for matrix in matrices}
     outside = {n: r.shape for n, r in tensors.items() if len(r.shape) == 2 and n not in inside}
     named = [shape for name, shape in outside.items() if _EMBEDDINGS.search(name)]
@@ -122,11 +115,12 @@ def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -
     is_told = bool(named) or largest[0] > largest[1]
     dtypes = Counter(tensors[name].dtype for name in sorted(inside))
     stacks = ((m.group.partition(".")[0], m.layer) for m in matrices)
-    return Form(
-        layers=len({(stack if stack in STACKS else "", layer) for stack, layer in stacks}) or None,
-        vocabulary=largest[0] if is_told else None,
-        dtype=max(dtypes, key=dtypes.__getitem__, default=None),
-    )
+    layers = {(stack if stack in STACKS else "", layer) for stack, layer in stacks}
+    return {
+        "layers": len(layers) or None,
+        "vocabulary": largest[0] if is_told else None,
+        "dtype": max(dtypes, key=dtypes.__getitem__, default=None),
+    }
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:

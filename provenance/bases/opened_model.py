@@ -88,9 +88,8 @@ class OpenedModel:
             value = next((v for v in values if isinstance(v, str | int)), None)
             if value is not None:
                 facts[fact] = value
-        if (
-            tokens := indexer.form_of(self.checkpoint.tensors, self.matrices).vocabulary
-        ) is not None:
+        tokens = indexer.form_of(self.checkpoint.tensors, self.matrices)["vocabulary"]
+        if tokens is not None:
             facts["vocabulary"] = tokens
         return facts
 
