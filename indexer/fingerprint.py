@@ -27,7 +27,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -516,20 +515,6 @@ class MeasuredUpdate:
     factors: Factors | None = None
     features: tuple[tuple[Factors, Features], ...] = ()
     answers: torch.Tensor | None = None
-
-
-Measurement = TypeVar("Measurement")
-
-
-@runtime_checkable
-class Collector(Protocol[Measurement]):
-    """What takes a model's updates, matrix by matrix."""
-
-    def measure(self, update: MatrixUpdate) -> Measurement:
-        """The measurement of one update; in any thread."""
-
-    def take(self, measured: Measurement) -> None:
-        """Add it; in one thread, in a fixed order."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
 from .delta import RELATIVE_ROUNDING, LowRankDelta, MatrixUpdate, dense, flaw_of, frobenius
 from .family import Member, Wanted, find_member, refuse_strangers
-from .fingerprint import Collector, Layout, Measurement
+from .fingerprint import Layout
 from .footprint import read_footprint
 from .index import known_shapes
 from .job import (
@@ -41,7 +41,7 @@ from .kept_lexicon import known_lexicon
 from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
 from .untrusted_text import base_key
-from .updates import collect_adapter, collect_full
+from .updates import Measure, Measurement, Take, collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
 
@@ -57,17 +57,22 @@ def update_spectra(
     `RequestError` if the model cannot be read, or is not this base's."""
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
-    collector = _SpectrumCollector(family, place)
-    record = collect_updates(family, model, collector)
-    return record, tuple(sorted(collector.spectra, key=_ORDER))
+    spectra: list[SlotSpectrum] = []
+    measure = partial(_update_spectrum, family, place)
+    record = collect_updates(family, model, measure, spectra.append)
+    return record, tuple(sorted(spectra, key=_ORDER))
 
 
 def collect_updates(
-    family: Base, model: str, collector: Collector[Measurement], roles: Sequence[str] = ROLES
+    family: Base,
+    model: str,
+    measure: Measure[Measurement],
+    take: Take[Measurement],
+    roles: Sequence[str] = ROLES,
 ) -> ModelRecord:
-    """Pass the ΔW of every layer matrix of these roles to a collector; nothing is stored, and an
-    adapter is taken for one of this base. A `RequestError` if the model cannot be read, or is not
-    this base's."""
+    """Measure the ΔW of every layer matrix of these roles; nothing is stored, and an adapter is
+    taken for one of this base. A `RequestError` if the model cannot be read, or is not this
+    base's."""
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted_base(family))
@@ -78,12 +83,12 @@ def collect_updates(
         member = member.with_config()
         checkpoint = opened.enter_context(closing(member.checkpoint()))
         if member.is_adapter:
-            collect_adapter(member, checkpoint, job, collector)
+            collect_adapter(member, checkpoint, job, lambda u: take(measure(u)))
         else:
             family.weights().placed.require_known()
             slots = family.weights().placed.by_key
             only = [key for key, placement in slots.items() if placement.slot.role in roles]
-            collect_full(member, checkpoint, job, collector, only=only)
+            collect_full(member, checkpoint, job, measure, take, only=only)
     return member.record
 
 
@@ -102,11 +107,14 @@ class OpenUpdate:
         return self.base.weights()
 
     def collect(
-        self, collector: Collector[Measurement], only: Collection[Key] | None = None
+        self,
+        measure: Measure[Measurement],
+        take: Take[Measurement],
+        only: Collection[Key] | None = None,
     ) -> None:
-        """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
+        """Measure ΔW of every layer matrix, or of those in `only`."""
         job = IndexJob(base=self.base, threads=self.threads)
-        collect_full(self.member, self.checkpoint, job, collector, only=only)
+        collect_full(self.member, self.checkpoint, job, measure, take, only=only)
 
 
 @contextmanager
@@ -177,37 +185,28 @@ def _read_alone(model: str) -> Iterator[None]:
         raise RequestError(f"{model}: {err}") from err
 
 
-@dataclass(slots=True)
-class _SpectrumCollector:
-    base: Base
-    device: torch.device
-    spectra: list[SlotSpectrum] = field(default_factory=list)
-
-    def measure(self, update: MatrixUpdate) -> SlotSpectrum:
-        """One update's spectrum. Both operands of a subtraction were rounded when stored."""
-        delta, noise, rank = update.delta, update.noise_norm**2, None
-        energies: Float64[np.ndarray, " sigma"] = np.zeros(0)
-        if isinstance(delta, LowRankDelta):
-            noise, rank = 0.0, delta.left.shape[1]
-            left = torch.linalg.qr(delta.left.double()).R
-            right = torch.linalg.qr(delta.right.double().T).R
-            energies = torch.linalg.svdvals(left @ right.T).square().numpy()
-        elif delta is not None:
-            energies = _dense_energies(delta.matrix, self.device)
-        if rank is None and update.weight_norm is not None:
-            with self.base.weights().matrix((update.slot, update.part)) as matrix:
-                noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
-        return SlotSpectrum(
-            slot=update.slot,
-            part=update.part,
-            shape=update.shape,
-            energies=energies,
-            noise_energy=noise,
-            known_rank=rank,
-        )
-
-    def take(self, measured: SlotSpectrum) -> None:
-        self.spectra.append(measured)
+def _update_spectrum(base: Base, device: torch.device, update: MatrixUpdate) -> SlotSpectrum:
+    """One update's spectrum. Both operands of a subtraction were rounded when stored."""
+    delta, noise, rank = update.delta, update.noise_norm**2, None
+    energies: Float64[np.ndarray, " sigma"] = np.zeros(0)
+    if isinstance(delta, LowRankDelta):
+        noise, rank = 0.0, delta.left.shape[1]
+        left = torch.linalg.qr(delta.left.double()).R
+        right = torch.linalg.qr(delta.right.double().T).R
+        energies = torch.linalg.svdvals(left @ right.T).square().numpy()
+    elif delta is not None:
+        energies = _dense_energies(delta.matrix, device)
+    if rank is None and update.weight_norm is not None:
+        with base.weights().matrix((update.slot, update.part)) as matrix:
+            noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
+    return SlotSpectrum(
+        slot=update.slot,
+        part=update.part,
+        shape=update.shape,
+        energies=energies,
+        noise_energy=noise,
+        known_rank=rank,
+    )
 
 
 def _stored(
@@ -498,22 +497,13 @@ class RowSample:
                 require_same_layers(placed, self.base.weights().placed)
                 read = read_parts(checkpoint, placed.placements, self.parts.parts)
                 return {placement.key: rows.clone() for placement, rows in read}
-            keeper = _Deltas()
-            collect_adapter(member, checkpoint, IndexJob(base=self.base, parts=self.parts), keeper)
-        rows = self.of_the_base()
-        for key, delta in keeper.deltas.items():
-            rows[key] = (rows[key].float() + delta).to(rows[key].dtype)
+            rows = self.of_the_base()
+
+            def add(update: MatrixUpdate) -> None:
+                key, delta = (update.slot, update.part), update.delta
+                if delta is not None:
+                    rows[key] = (rows[key].float() + dense(delta)).to(rows[key].dtype)
+
+            job = IndexJob(base=self.base, parts=self.parts)
+            collect_adapter(member, checkpoint, job, add)
         return rows
-
-
-@dataclass(slots=True)
-class _Deltas:
-    deltas: dict[Key, torch.Tensor] = field(default_factory=dict)
-
-    def measure(self, update: MatrixUpdate) -> tuple[Key, torch.Tensor | None]:
-        key, delta = (update.slot, update.part), update.delta
-        return key, None if delta is None else dense(delta).clone()
-
-    def take(self, measured: tuple[Key, torch.Tensor | None]) -> None:
-        if measured[1] is not None:
-            self.deltas[measured[0]] = measured[1]

@@ -301,14 +301,15 @@ def _read(
         job.meter.opened(member.record.id, checkpoint)
         lexicon = job.lexicon.get()
         collector = UpdateCollector(job.recipes, job.layout, lexicon)
+        measure, take = collector.measure, collector.take
         footprint, record = None, member.record
         if job.footprints and job.parts is None and _embedding_is_first(member, checkpoint):
             footprint = read_footprint(member, checkpoint, job)
         if member.is_adapter:
-            record = collect_adapter(member, checkpoint, job, collector)
+            record = collect_adapter(member, checkpoint, job, lambda u: take(measure(u)))
         else:
             placed = None if moved is None else moved.placed
-            unread = collect_full(member, checkpoint, job, collector, placed)
+            unread = collect_full(member, checkpoint, job, measure, take, placed)
             how = checkpoint.note if isinstance(checkpoint, DerivedCheckpoint) else ""
             notes = [moved.note if moved else "", how, unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))

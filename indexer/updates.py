@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Generic
+from typing import Generic, TypeVar
 
 import torch
 
@@ -43,7 +43,6 @@ from .delta import (
     update_against,
 )
 from .family import Member
-from .fingerprint import Collector, Measurement
 from .job import IndexJob, ordered, read_parts
 from .untrusted_text import name_some
 
@@ -55,8 +54,16 @@ UNRELATED = 0.9
 """|ΔW|/|W| above which a layer may be another one than its number says, and its cosine is computed:
 at a cosine below `MIN_COSINE` the ratio is larger, whatever the child's norm."""
 
+Measurement = TypeVar("Measurement")
+
+Measure = Callable[[MatrixUpdate], Measurement]
+"""What measures one update; in any thread."""
+
+Take = Callable[[Measurement], object]
+"""What takes each measurement; in one thread, in a fixed order."""
+
 _Compared = tuple[Measurement, tuple[float, float, float] | None, tuple[tuple[str, int], float]]
-"""The collector's measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
+"""The measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
 layer, and the cosine of child and base, 1 where they are near."""
 
 
@@ -64,12 +71,13 @@ def collect_full(
     member: Member,
     checkpoint: Checkpoint,
     job: IndexJob,
-    collector: Collector[Measurement],
+    measure: Measure[Measurement],
+    take: Take[Measurement],
     placed: PlacedModel | None = None,
     only: Collection[Key] | None = None,
 ) -> str:
-    """Pass the update of every layer matrix to the collector, or of those in `only`; returns a note
-    on those that no slot takes. `placed`: where the matrices are of a model whose layers are not
+    """Measure the update of every layer matrix, or of those in `only`; returns a note on those that
+    no slot takes. `placed`: where the matrices are of a model whose layers are not
     the base's of the same name; a model without it is refused, as `layer-mismatch`, where some of
     its layers owe the base's nothing."""
     if job.plan.whole:
@@ -82,7 +90,7 @@ def collect_full(
     if only is not None:
         chosen = tuple(p for p in placed.placements if p.key in only)
         placed = replace(placed, placements=chosen)
-    comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
+    comparison = _Comparison(placed, checkpoint, job, measure, BaseGate(job.base.name))
     cosines: dict[tuple[str, int], list[float]] = defaultdict(list)
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
@@ -91,7 +99,7 @@ def collect_full(
             if norms is not None:
                 comparison.gate.add(*norms)
             cosines[layer].append(cosine)
-            collector.take(measured)
+            take(measured)
     comparison.gate.check()
     strange = [layer for layer, values in cosines.items() if median(values) < MIN_COSINE]
     if strange and not is_moved:
@@ -198,7 +206,7 @@ class _Comparison(Generic[Measurement]):
     placed: PlacedModel
     checkpoint: Checkpoint
     job: IndexJob
-    collector: Collector[Measurement]
+    measure: Measure[Measurement]
     gate: BaseGate
 
     def tasks(self) -> Iterator[_Task]:
@@ -268,7 +276,7 @@ class _Comparison(Generic[Measurement]):
                 norms = frobenius(child), weight_norm, delta.norm
             layer = placement.slot.stack, placement.slot.layer
             cosine = _cosine(*(n**2 for n in norms)) if norms is not None and is_far else 1.0
-            return self.collector.measure(update), norms if sampled else None, (layer, cosine)
+            return self.measure(update), norms if sampled else None, (layer, cosine)
 
 
 def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
@@ -280,10 +288,10 @@ def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
 
 
 def collect_adapter(
-    member: Member, checkpoint: Checkpoint, job: IndexJob, collector: Collector[Measurement]
+    member: Member, checkpoint: Checkpoint, job: IndexJob, take: Take[MatrixUpdate]
 ) -> ModelRecord:
-    """Pass every module's update to the collector; the record with what the files say. Only methods
-    whose ΔW is a function of W open the base."""
+    """Take every module's update; the record with what the files say. Only methods whose ΔW is a
+    function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
     # only the base's config tells how stacked experts are cut
     needs_config = bool(job.parts) or any(len(shape) > 2 for shape in adapter.modules.values())
@@ -310,7 +318,7 @@ def collect_adapter(
             key = update.slot, update.part
             waiting[key].append(update)
             if len(waiting[key]) == n_modules[key]:
-                collector.take(collector.measure(_sum(waiting.pop(key))))
+                take(_sum(waiting.pop(key)))
     form = (checkpoint.note,) if isinstance(checkpoint, DerivedCheckpoint) else ()
     notes = (*member.record.notes, *form, *adapter.notes)
     sha256 = member.record.content_sha256
