@@ -209,8 +209,16 @@ class BaseWeights:
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self.placed.by_key[key]
-        with self._matrix(placement) as matrix:
-            yield placement.cut_matrix(matrix)
+        with ExitStack() as opened:
+            try:
+                if self.checkpoint.concurrent:
+                    tensor = opened.enter_context(self.checkpoint.view(placement.tensor))
+                    matrix = placement.cut(tensor)
+                else:
+                    matrix = placement.cut_matrix(self._fetched(placement))
+            except ModelError as err:
+                raise BaseError(f"base {self.name}: {err.reason}") from err
+            yield matrix
 
     def held_embedding(self, name: str) -> torch.Tensor:
         """A remote base's embedding, read once and held: every model is compared with it."""
@@ -241,19 +249,6 @@ class BaseWeights:
         if (loaded := loaded_shape(module, self.placed, self.config)) is not None:
             return loaded
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
-
-    @contextmanager
-    def _matrix(self, placement: Placement) -> Iterator[torch.Tensor]:
-        with ExitStack() as opened:
-            try:
-                if self.checkpoint.concurrent:
-                    tensor = opened.enter_context(self.checkpoint.view(placement.tensor))
-                    matrix = tensor if placement.index is None else tensor[placement.index]
-                else:
-                    matrix = self._fetched(placement)
-            except ModelError as err:
-                raise BaseError(f"base {self.name}: {err.reason}") from err
-            yield matrix
 
     def _fetched(self, placement: Placement) -> torch.Tensor:
         """A remote base's matrix: cached while there is room; each thread also holds its last."""

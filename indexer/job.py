@@ -93,7 +93,7 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
     turn, by the modules' names, mostly the files' order: one's last rows and the next one's first
     are one request."""
     parts: dict[Key, ReadPart] = {}
-    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
+    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.row_numbers[0]))
     places: dict[object, int] = {}
     for placement in in_order:
         # Parts that share stored rows, as columns of one in × out matrix, share the block.
@@ -186,14 +186,10 @@ def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[Ro
     if placement.transposed:
         yield RowBlock(placement.tensor, first + part.start, first + part.stop)
         return
-    rows = placement.rows
-    if rows is None:
-        rows = slice(0, placement.shape[0])
-    if isinstance(rows, slice):
-        start = first + (rows.start or 0)
-        yield RowBlock(placement.tensor, start + part.start, start + part.stop)
+    chosen = placement.row_numbers[part.start : part.stop]
+    if chosen[-1] - chosen[0] + 1 == len(chosen):  # they rise
+        yield RowBlock(placement.tensor, first + chosen[0], first + chosen[-1] + 1)
         return
-    chosen = rows[part.start : part.stop]
     for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)
