@@ -17,16 +17,7 @@ from ..errors import BaseError, ModelError
 from ..records import ModelRecord
 from ..results import size
 from ..store import Catalog
-from .architecture import (
-    Key,
-    PlacedModel,
-    Placement,
-    loaded_shape,
-    path_ends,
-    place,
-    read_attention_config,
-    whole_modules,
-)
+from . import architecture, hub
 from .checkpoint import (
     FEW_BYTES,
     READ_AGAIN,
@@ -47,16 +38,6 @@ from .checkpoint import (
 from .delta import flaw_of, frobenius
 from .embedding import find_embedding, is_before_layers
 from .family import Member, Wanted, folder_at, stated_license
-from .hub import (
-    HubModel,
-    HubSession,
-    HubWeights,
-    RangeFolder,
-    describe,
-    is_repo_id,
-    read_small_file,
-    run_session,
-)
 from .untrusted_text import base_key
 from .weight_samples import MatrixSample, layer_matrices, sample_matrices
 
@@ -77,21 +58,21 @@ WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 def place_checkpoint(
     checkpoint: Checkpoint, config: Config | None, *, whole: bool = False
-) -> PlacedModel:
+) -> architecture.PlacedModel:
     """Where its tensors belong, those that are `unread` among them; `whole`: fused matrices as
     modules, in one piece."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
-    placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
-    return whole_modules(placed) if whole else placed
+    placed = architecture.place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
+    return architecture.whole_modules(placed) if whole else placed
 
 
 def require_same_heads(checkpoint: Checkpoint, config: Config | None) -> None:
     """Refuse, as `shape-mismatch`, a GGUF model whose header counts other heads than the config of
     its base: the rows of its queries and keys are put in order by that number."""
     if isinstance(checkpoint, GgufCheckpoint):
-        stated = read_attention_config(config)
+        stated = architecture.read_attention_config(config)
         expected = stated.n_heads, stated.n_kv_heads or stated.n_heads
         kinds = zip(checkpoint.heads, expected, ("query", "key-value"), strict=True)
         for counted, n, kind in kinds:
@@ -101,8 +82,8 @@ def require_same_heads(checkpoint: Checkpoint, config: Config | None) -> None:
 
 
 def stream_matrices(
-    checkpoint: Checkpoint, placed: PlacedModel
-) -> Iterator[tuple[list[Placement], torch.Tensor]]:
+    checkpoint: Checkpoint, placed: architecture.PlacedModel
+) -> Iterator[tuple[list[architecture.Placement], torch.Tensor]]:
     """Every stored matrix with the placements in it, in the order that reads them best.
 
     Experts that are stacked in one tensor come one at a time: all of a layer's are gigabytes.
@@ -112,14 +93,14 @@ def stream_matrices(
         for name, tensor in checkpoint.stream(wanted):
             yield wanted[name], tensor
         return
-    users: dict[RowBlock, list[Placement]] = {}
+    users: dict[RowBlock, list[architecture.Placement]] = {}
     for placement in placed.placements:
         users.setdefault(_matrix_block(placement, checkpoint), []).append(placement)
     for block, matrix in checkpoint.stream_rows(users):
         yield users[block], matrix
 
 
-def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
+def _matrix_block(placement: architecture.Placement, checkpoint: Checkpoint) -> RowBlock:
     n_rows = checkpoint.tensors[placement.tensor].shape[-2]
     first = (placement.index or 0) * n_rows
     return RowBlock(placement.tensor, first, first + n_rows)
@@ -176,13 +157,13 @@ class BaseWeights:
     revision: str | None
     config: Config | None
     checkpoint: Checkpoint
-    placed: PlacedModel
+    placed: architecture.PlacedModel
     license: str | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _embedding: torch.Tensor | None = None
     _last: threading.local = field(default_factory=threading.local)
-    _norms: dict[Key, float] = field(default_factory=dict)
+    _norms: dict[architecture.Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -206,7 +187,7 @@ class BaseWeights:
         self.checkpoint.verify()
 
     @contextmanager
-    def matrix(self, key: Key) -> Iterator[torch.Tensor]:
+    def matrix(self, key: architecture.Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self.placed.by_key[key]
         with ExitStack() as opened:
@@ -227,7 +208,7 @@ class BaseWeights:
                 self._embedding = self.checkpoint.read(name)
             return self._embedding
 
-    def norm(self, key: Key, matrix: torch.Tensor) -> float:
+    def norm(self, key: architecture.Key, matrix: torch.Tensor) -> float:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
@@ -241,16 +222,16 @@ class BaseWeights:
     def shape_of(self, module: str) -> tuple[int, int]:
         """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
         by_module = self.placed.by_module
-        for end in path_ends(module, self.placed.longest_module):
+        for end in architecture.path_ends(module, self.placed.longest_module):
             if (placement := by_module.get(end)) is not None:
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
                 n_out, n_in = reversed(shape) if placement.transposed else shape
                 return n_out, n_in
-        if (loaded := loaded_shape(module, self.placed, self.config)) is not None:
+        if (loaded := architecture.loaded_shape(module, self.placed, self.config)) is not None:
             return loaded
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
-    def _fetched(self, placement: Placement) -> torch.Tensor:
+    def _fetched(self, placement: architecture.Placement) -> torch.Tensor:
         """A remote base's matrix: cached while there is room; each thread also holds its last."""
         stored = _stored(placement)
         if getattr(self._last, "stored", None) == stored:
@@ -264,7 +245,7 @@ class BaseWeights:
         self._last.stored, self._last.matrix = stored, matrix
         return matrix
 
-    def _read(self, placement: Placement) -> torch.Tensor:
+    def _read(self, placement: architecture.Placement) -> torch.Tensor:
         if placement.index is None:
             return self.checkpoint.read(placement.tensor)
         block = _matrix_block(placement, self.checkpoint)
@@ -277,7 +258,7 @@ class BaseWeights:
             self._cached_bytes += matrix.nbytes
 
 
-def _stored(placement: Placement) -> _Stored:
+def _stored(placement: architecture.Placement) -> _Stored:
     return placement.tensor, placement.index
 
 
@@ -290,11 +271,11 @@ class Base:
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_BASE
-    session: HubSession = field(default_factory=run_session)
-    kept: RangeFolder = field(default_factory=RangeFolder)
+    session: hub.HubSession = field(default_factory=hub.run_session)
+    kept: hub.RangeFolder = field(default_factory=hub.RangeFolder)
     by_module: bool = False
     _weights: BaseWeights | None = None
-    _described: HubModel | None = None
+    _described: hub.HubModel | None = None
     _samples: tuple[MatrixSample, ...] | None = None
     _tokenizer: bytes | None = None
     _verified: bool = False
@@ -367,8 +348,8 @@ class Base:
             if self._tokenizer is None:
                 record, content = ModelRecord(id=self.name, base=self.name), None
                 try:
-                    hub = self.description() if self.folder is None else None
-                    member = Member(record=record, folder=self.folder, hub=hub)
+                    described = self.description() if self.folder is None else None
+                    member = Member(record=record, folder=self.folder, hub=described)
                     content = member.tokenizer(self.session)
                 except ModelError as err:
                     log.warning("base %s: its tokenizer cannot be read: %s", self.name, err.reason)
@@ -394,10 +375,10 @@ class Base:
         self._weights = self._described = None
         return self._open()
 
-    def description(self) -> HubModel:
+    def description(self) -> hub.HubModel:
         """What the Hub says of a base that is there; asked once."""
         if self._described is None:
-            self._described = describe(self.name, session=self.session)
+            self._described = hub.describe(self.name, session=self.session)
         return self._described
 
     def _open(self) -> BaseWeights:
@@ -411,8 +392,8 @@ class Base:
         else:
             model = self.description()
             revision, license = model.sha, model.license
-            config = read_json(read_small_file(model, "config.json", session=self.session))
-            weights = HubWeights(
+            config = read_json(hub.read_small_file(model, "config.json", session=self.session))
+            weights = hub.HubWeights(
                 model, self.plan, adapter=False, session=self.session, kept=self.kept
             )
             checkpoint = weights.open()
@@ -433,7 +414,7 @@ def _fetched_by(opened: BaseWeights | None) -> int:
 def _base_elsewhere(
     name: str, folder: Path | None, aliases: tuple[str, ...], endpoint: str
 ) -> Base:
-    session = replace(run_session(), endpoint=endpoint)
+    session = replace(hub.run_session(), endpoint=endpoint)
     return Base(name=name, folder=folder, aliases=aliases, session=session)
 
 
@@ -471,9 +452,9 @@ def find_renamed(catalog: Catalog, base: Base) -> Base:
     """The base under the name that the catalog has of it, where the Hub renamed it. Costs a request
     for the base and for each family, and none where the catalog has it by its name."""
     families = catalog.bases()
-    if base.folder is not None or base.name in families or not is_repo_id(base.name):
+    if base.folder is not None or base.name in families or not hub.is_repo_id(base.name):
         return base
-    names = [name for name in families if is_repo_id(name)]
+    names = [name for name in families if hub.is_repo_id(name)]
     current = _current(base, base.name) if names else base.name
     for family in names:
         if base_key(family) == base_key(current) or _current(base, family) == current:
@@ -483,6 +464,6 @@ def find_renamed(catalog: Catalog, base: Base) -> Base:
 
 def _current(base: Base, name: str) -> str:
     try:
-        return describe(name, session=base.session).id
+        return hub.describe(name, session=base.session).id
     except ModelError:
         return name

@@ -18,6 +18,7 @@ from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import ROLES, Footprint, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
+from . import job as jobs
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
@@ -26,17 +27,6 @@ from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
 from .footprint import read_footprint
 from .index import known_shapes
-from .job import (
-    MOST_SHARE,
-    BaseParts,
-    IndexJob,
-    base_parts,
-    choose_device,
-    cpu_count,
-    ordered,
-    read_parts,
-    single_torch_thread,
-)
 from .kept_lexicon import known_lexicon
 from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
@@ -55,7 +45,7 @@ def update_spectra(
     taken for one of this base. `device`: where Gram matrices and their eigenvalues are computed.
     Peak: a tensor pair in float32 and the smaller side's Gram matrix in float64, for each thread. A
     `RequestError` if the model cannot be read, or is not this base's."""
-    place = torch.device(choose_device(device, float64=True))
+    place = torch.device(jobs.choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     spectra: list[SlotSpectrum] = []
     measure = partial(_update_spectrum, family, place)
@@ -76,7 +66,7 @@ def collect_updates(
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted_base(family))
-    job = IndexJob(base=family, threads=cpu_count())
+    job = jobs.IndexJob(base=family, threads=jobs.cpu_count())
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -113,7 +103,7 @@ class OpenUpdate:
         only: Collection[Key] | None = None,
     ) -> None:
         """Measure ΔW of every layer matrix, or of those in `only`."""
-        job = IndexJob(base=self.base, threads=self.threads)
+        job = jobs.IndexJob(base=self.base, threads=self.threads)
         collect_full(self.member, self.checkpoint, job, measure, take, only=only)
 
 
@@ -144,7 +134,7 @@ def open_update(
             _compared_bytes(ours[p.tensor], theirs[weights.placed.by_key[p.key].tensor])
             for p in placed.placements
         ]
-        threads = max(1, min(cpu_count(), matrix_bytes // max(sizes, default=1)))
+        threads = max(1, min(jobs.cpu_count(), matrix_bytes // max(sizes, default=1)))
         yield OpenUpdate(member, checkpoint, family, placed, threads)
 
 
@@ -160,7 +150,7 @@ def weight_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
     """The spectra of the layer matrices themselves; of an adapter, those of its base."""
-    place = torch.device(choose_device(device, float64=True))
+    place = torch.device(jobs.choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
@@ -179,7 +169,7 @@ def weight_spectra(
 @contextmanager
 def _read_alone(model: str) -> Iterator[None]:
     try:
-        with single_torch_thread():
+        with jobs.single_torch_thread():
             yield
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
@@ -218,8 +208,8 @@ def _stored(
         with checkpoint.view(name) as tensor:
             return [_spectrum(p, p.cut(tensor), device) for p in wanted[name]]
 
-    threads = cpu_count() if checkpoint.concurrent else 1
-    return tuple(sorted(chain.from_iterable(ordered(spectra, wanted, threads)), key=_ORDER))
+    threads = jobs.cpu_count() if checkpoint.concurrent else 1
+    return tuple(sorted(chain.from_iterable(jobs.ordered(spectra, wanted, threads)), key=_ORDER))
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
@@ -262,15 +252,15 @@ def fingerprint_query(
     `shapes`: the family's, as of `IndexJob`; the catalog's where they are None. `UnknownModel` if
     there is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
     base = resolve_base(catalog, base_name)
-    job = IndexJob(
+    job = jobs.IndexJob(
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
         layout=catalog.base(base.name).layout if layout is None else layout,
         shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
-        threads=cpu_count(),
-        device=choose_device("auto"),
-        parts=base_parts(base, [recipe]),
+        threads=jobs.cpu_count(),
+        device=jobs.choose_device("auto"),
+        parts=jobs.base_parts(base, [recipe]),
         footprints=True,
         lexicon=LexiconOnce(partial(known_lexicon, catalog, base)),
     )
@@ -286,7 +276,7 @@ def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:
     embedding and the base's are all that is read. A `RequestError` if it cannot be opened."""
     base = resolve_base(catalog, base_name)
     base.plan = FEW_BYTES
-    job = IndexJob(base=base, footprints=True)
+    job = jobs.IndexJob(base=base, footprints=True)
     member = find_member(model, base.name)
     if member.refusal is not None and member.refusal.code != "quantized":
         raise _unanswered(model, member.refusal)
@@ -322,13 +312,13 @@ def fingerprint_sent_adapter(
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
     opened = kind(name=base, folder=path if may_open_base and path.is_absolute() else None)
-    job = IndexJob(
+    job = jobs.IndexJob(
         base=opened,
         wanted=Wanted(names=(base,)),
         recipes=[recipe],
         layout=layout,
         shapes=shapes,
-        parts=base_parts(opened, [recipe]),
+        parts=jobs.base_parts(opened, [recipe]),
     )
     outcome = _fingerprint(find_member(str(folder), base), job)
     if isinstance(outcome, Indexed):
@@ -340,8 +330,8 @@ def fingerprint_sent_adapter(
     raise ModelError(outcome.code, outcome.reason)
 
 
-def _fingerprint(member: Member, job: IndexJob) -> Outcome:
-    with single_torch_thread():
+def _fingerprint(member: Member, job: jobs.IndexJob) -> Outcome:
+    with jobs.single_torch_thread():
         return fingerprint_member(refuse_strangers(member, job.wanted), job)
 
 
@@ -456,7 +446,7 @@ class RowSample:
     """The same rows of models of one base, (rows, in) by slot and part, in their stored types."""
 
     base: Base
-    parts: BaseParts
+    parts: jobs.BaseParts
     shapes: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """Of every tensor of the full models that were read, by source."""
 
@@ -467,8 +457,8 @@ class RowSample:
         opened.plan = FEW_BYTES
         entries = sum(p.shape[0] * p.shape[1] for p in opened.weights().placed.placements)
         share = min(max(ROW_SHARE, LEAST_ENTRIES / max(1, entries)), MOST_ENTRIES / max(1, entries))
-        share = min(share, MOST_SHARE)
-        return cls(opened, BaseParts(opened, share))
+        share = min(share, jobs.MOST_SHARE)
+        return cls(opened, jobs.BaseParts(opened, share))
 
     @property
     def modules(self) -> Mapping[Key, str]:
@@ -478,7 +468,7 @@ class RowSample:
     def of_the_base(self) -> dict[Key, torch.Tensor]:
         return {key: self.parts.matrix(key)[0] for key in sorted(self.parts.parts)}
 
-    @single_torch_thread()
+    @jobs.single_torch_thread()
     def read(self, source: str) -> dict[Key, torch.Tensor]:
         """Those of the model in a folder or of a Hub id; of an adapter, added to the base's.
 
@@ -495,7 +485,7 @@ class RowSample:
                 placed = place_checkpoint(checkpoint, member.config)
                 placed.require_known()
                 require_same_layers(placed, self.base.weights().placed)
-                read = read_parts(checkpoint, placed.placements, self.parts.parts)
+                read = jobs.read_parts(checkpoint, placed.placements, self.parts.parts)
                 return {placement.key: rows.clone() for placement, rows in read}
             rows = self.of_the_base()
 
@@ -504,6 +494,6 @@ class RowSample:
                 if delta is not None:
                     rows[key] = (rows[key].float() + dense(delta)).to(rows[key].dtype)
 
-            job = IndexJob(base=self.base, parts=self.parts)
+            job = jobs.IndexJob(base=self.base, parts=self.parts)
             collect_adapter(member, checkpoint, job, add)
         return rows
