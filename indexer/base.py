@@ -17,7 +17,17 @@ from ..errors import BaseError, ModelError
 from ..records import ModelRecord
 from ..results import size
 from ..store import Catalog
-from . import architecture, hub
+from . import hub
+from .architecture import (
+    Key,
+    PlacedModel,
+    Placement,
+    loaded_shape,
+    path_ends,
+    place,
+    read_attention_config,
+    whole_modules,
+)
 from .checkpoint import (
     FEW_BYTES,
     READ_AGAIN,
@@ -58,21 +68,21 @@ WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 def place_checkpoint(
     checkpoint: Checkpoint, config: Config | None, *, whole: bool = False
-) -> architecture.PlacedModel:
+) -> PlacedModel:
     """Where its tensors belong, those that are `unread` among them; `whole`: fused matrices as
     modules, in one piece."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
-    placed = architecture.place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
-    return architecture.whole_modules(placed) if whole else placed
+    placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
+    return whole_modules(placed) if whole else placed
 
 
 def require_same_heads(checkpoint: Checkpoint, config: Config | None) -> None:
     """Refuse, as `shape-mismatch`, a GGUF model whose header counts other heads than the config of
     its base: the rows of its queries and keys are put in order by that number."""
     if isinstance(checkpoint, GgufCheckpoint):
-        stated = architecture.read_attention_config(config)
+        stated = read_attention_config(config)
         expected = stated.n_heads, stated.n_kv_heads or stated.n_heads
         kinds = zip(checkpoint.heads, expected, ("query", "key-value"), strict=True)
         for counted, n, kind in kinds:
@@ -82,8 +92,8 @@ def require_same_heads(checkpoint: Checkpoint, config: Config | None) -> None:
 
 
 def stream_matrices(
-    checkpoint: Checkpoint, placed: architecture.PlacedModel
-) -> Iterator[tuple[list[architecture.Placement], torch.Tensor]]:
+    checkpoint: Checkpoint, placed: PlacedModel
+) -> Iterator[tuple[list[Placement], torch.Tensor]]:
     """Every stored matrix with the placements in it, in the order that reads them best.
 
     Experts that are stacked in one tensor come one at a time: all of a layer's are gigabytes.
@@ -93,14 +103,14 @@ def stream_matrices(
         for name, tensor in checkpoint.stream(wanted):
             yield wanted[name], tensor
         return
-    users: dict[RowBlock, list[architecture.Placement]] = {}
+    users: dict[RowBlock, list[Placement]] = {}
     for placement in placed.placements:
         users.setdefault(_matrix_block(placement, checkpoint), []).append(placement)
     for block, matrix in checkpoint.stream_rows(users):
         yield users[block], matrix
 
 
-def _matrix_block(placement: architecture.Placement, checkpoint: Checkpoint) -> RowBlock:
+def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
     n_rows = checkpoint.tensors[placement.tensor].shape[-2]
     first = (placement.index or 0) * n_rows
     return RowBlock(placement.tensor, first, first + n_rows)
@@ -157,13 +167,13 @@ class BaseWeights:
     revision: str | None
     config: Config | None
     checkpoint: Checkpoint
-    placed: architecture.PlacedModel
+    placed: PlacedModel
     license: str | None = None
     _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _embedding: torch.Tensor | None = None
     _last: threading.local = field(default_factory=threading.local)
-    _norms: dict[architecture.Key, float] = field(default_factory=dict)
+    _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -187,7 +197,7 @@ class BaseWeights:
         self.checkpoint.verify()
 
     @contextmanager
-    def matrix(self, key: architecture.Key) -> Iterator[torch.Tensor]:
+    def matrix(self, key: Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self.placed.by_key[key]
         with ExitStack() as opened:
@@ -208,7 +218,7 @@ class BaseWeights:
                 self._embedding = self.checkpoint.read(name)
             return self._embedding
 
-    def norm(self, key: architecture.Key, matrix: torch.Tensor) -> float:
+    def norm(self, key: Key, matrix: torch.Tensor) -> float:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
@@ -222,16 +232,16 @@ class BaseWeights:
     def shape_of(self, module: str) -> tuple[int, int]:
         """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
         by_module = self.placed.by_module
-        for end in architecture.path_ends(module, self.placed.longest_module):
+        for end in path_ends(module, self.placed.longest_module):
             if (placement := by_module.get(end)) is not None:
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
                 n_out, n_in = reversed(shape) if placement.transposed else shape
                 return n_out, n_in
-        if (loaded := architecture.loaded_shape(module, self.placed, self.config)) is not None:
+        if (loaded := loaded_shape(module, self.placed, self.config)) is not None:
             return loaded
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
-    def _fetched(self, placement: architecture.Placement) -> torch.Tensor:
+    def _fetched(self, placement: Placement) -> torch.Tensor:
         """A remote base's matrix: cached while there is room; each thread also holds its last."""
         stored = _stored(placement)
         if getattr(self._last, "stored", None) == stored:
@@ -245,7 +255,7 @@ class BaseWeights:
         self._last.stored, self._last.matrix = stored, matrix
         return matrix
 
-    def _read(self, placement: architecture.Placement) -> torch.Tensor:
+    def _read(self, placement: Placement) -> torch.Tensor:
         if placement.index is None:
             return self.checkpoint.read(placement.tensor)
         block = _matrix_block(placement, self.checkpoint)
@@ -258,7 +268,7 @@ class BaseWeights:
             self._cached_bytes += matrix.nbytes
 
 
-def _stored(placement: architecture.Placement) -> _Stored:
+def _stored(placement: Placement) -> _Stored:
     return placement.tensor, placement.index
 
 
