@@ -47,7 +47,7 @@ from .delta import (
     factorise,
     largest_noise_sigma,
 )
-from .lexicon import BaseLexicon, ResponseSum
+from .lexicon import BaseLexicon, stored_responses
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 """Numbers of buckets that are drawn; a circular sketch folded to a length has them modulo it."""
@@ -524,7 +524,7 @@ class UpdateCollector:
     recipes: Sequence[records.Recipe]
     layout: Layout
     lexicon: BaseLexicon | None = None
-    _responses: ResponseSum = field(default_factory=ResponseSum)
+    _answers: torch.Tensor = field(default_factory=lambda: torch.zeros(1))
     _pools: list[Pool] = field(default_factory=list)
     _linear: LinearPool | None = None
     _slots: dict[records.Slot, _SlotSums] = field(default_factory=dict)
@@ -572,7 +572,8 @@ class UpdateCollector:
             self._linear.take(update.slot, measured.linear)
         if measured.factors is None:
             return
-        self._responses.take(measured.answers)
+        if measured.answers is not None:
+            self._answers = self._answers + measured.answers
         sums.update_sq += measured.factors.fro_norm**2
         sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
@@ -604,7 +605,7 @@ class UpdateCollector:
 
     def responses(self) -> Int8[np.ndarray, " words"]:
         """What the model's update answers to, as `Footprint` has it."""
-        return self._responses.stored()
+        return stored_responses(self._answers)
 
     def linear_sketch(self) -> records.LinearSketch | None:
         return None if self._linear is None else self._linear.sketch()
