@@ -35,7 +35,7 @@ from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .rounding import CANDIDATES
-from .run import IndexRun, ListingProgress, Progress, Report, share_of
+from .run import IndexRun, Progress, Report, share_of
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def index_family(
     labels = read_labels(Path(options.labels)) if options.labels else None
     base = meant_base(catalog, options)
     wanted = wanted_base(base)
-    listing = progress.listing if isinstance(progress, ListingProgress) else iter
+    listing = getattr(progress, "listing", iter)
     walk = WalkCounts()
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:

@@ -64,23 +64,13 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 
 @runtime_checkable
 class Progress(Protocol):
-    """What a run reports to as it goes; the command line draws it."""
+    """What a run reports to as it goes; the command line draws it. One that has `listing` is given
+    the members to pass on as they are listed. One that has `reading` is given what to call, at any
+    moment and from any thread, for the bytes that have come and all that will have."""
 
     def begin(self, models: int, bytes_total: int) -> None: ...
 
     def outcome(self, outcome: Outcome) -> None: ...
-
-
-@runtime_checkable
-class ReadingProgress(Progress, Protocol):
-    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
-        """What to call, at any moment and from any thread, for the bytes that have come and all
-        that will have."""
-
-
-@runtime_checkable
-class ListingProgress(Progress, Protocol):
-    def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
 
 @dataclass(slots=True)
@@ -122,9 +112,9 @@ class Report:
             for m in fresh
         }
         progress.begin(len(fresh), sum(sizes.values()))
-        if job is not None and isinstance(progress, ReadingProgress):
+        if job is not None and (reading := getattr(progress, "reading", None)):
             job.meter.expect(sizes)
-            progress.reading(job.bytes_read)
+            reading(job.bytes_read)
 
     def end(self, base_bytes: int) -> Report:
         self.base_bytes_read = base_bytes
