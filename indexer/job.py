@@ -6,11 +6,12 @@ import math
 import os
 import re
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -111,45 +112,35 @@ def read_parts(
     checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, ReadPart]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
     """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
-    blocks_of = {
-        p.key: list(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor])) for p in placements
-    }
-    users: dict[RowBlock, list[Placement]] = {}
-    for placement in placements:
-        for block in blocks_of[placement.key]:
-            users.setdefault(block, []).append(placement)
-    held: dict[RowBlock, torch.Tensor] = {}
-    for arrived, rows in checkpoint.stream_rows(list(users)):
-        held[arrived] = rows
-        for placement in list(users[arrived]):
-            blocks = blocks_of[placement.key]
-            if not held.keys() >= set(blocks):
-                continue
-            stored = torch.cat([held[block] for block in blocks])
-            yield placement, placement.cut_rows(stored.T) if placement.transposed else stored
-            for block in blocks:
-                users[block].remove(placement)
-                if not users[block]:
-                    del held[block]
+    users: dict[tuple[RowBlock, ...], list[Placement]] = defaultdict(list)
+    for p in placements:  # whose blocks are the same, or have no row in common
+        users[tuple(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor]))].append(p)
+    groups = list(users.items())
+    owners = {block: n for n, (blocks, _) in enumerate(groups) for block in blocks}
+    held: dict[int, dict[RowBlock, torch.Tensor]] = defaultdict(dict)
+    for arrived, rows in checkpoint.stream_rows(list(owners)):
+        own, (blocks, members) = held[owners[arrived]], groups[owners[arrived]]
+        own[arrived] = rows
+        if len(own) == len(blocks):
+            stored = torch.cat([own.pop(block) for block in blocks])
+            for p in members:
+                yield p, p.cut_rows(stored.T) if p.transposed else stored
 
 
-@dataclass(slots=True)
+@dataclass
 class BaseParts:
     """Which part of every matrix is read, and the base's own: as much memory as that. Safe between
     threads."""
 
     base: Base
     share: float
-    _parts: Mapping[Key, ReadPart] | None = None
     _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
+    @cached_property
     def parts(self) -> Mapping[Key, ReadPart]:
         """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
-        if self._parts is None:
-            self._parts = choose_parts(self.base.weights().placed, self.share)
-        return self._parts
+        return choose_parts(self.base.weights().placed, self.share)
 
     def matrix(self, key: Key) -> tuple[torch.Tensor, float]:
         """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
