@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,8 +13,6 @@ from .base import resolve_base, wanted_base
 from .checkpoint import Config
 from .family import HUB_ID, folder_at, folder_members, is_model_folder, read_labels, same_base
 from .untrusted_text import base_key
-
-log = logging.getLogger(__name__)
 
 SIZES = (
     ("model_type",),
@@ -46,9 +43,7 @@ def families_below(
     members = [member for member in everything if member.folder is not None]
     left_out = {m.record.id: m.refusal for m in everything if m.folder is None and m.refusal}
     if labels is not None and members:
-        matches = read_labels(labels).match(members)
-        if matches.unmatched:
-            log.info("%s", matches)
+        read_labels(labels).match(members)
     spellings: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in (member.claims[0] for member in members if member.claims):
         spellings[_key(claim)][claim] += 1

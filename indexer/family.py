@@ -441,36 +441,6 @@ class LabelRow:
     run: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelMatches:
-    """Which rows of a labels file name a model; `nearest`: the most similar model of each of the
-    first unmatched names."""
-
-    path: Path
-    rows: int
-    unmatched: tuple[str, ...]
-    nearest: Mapping[str, str]
-
-    @property
-    def matched(self) -> int:
-        return self.rows - len(self.unmatched)
-
-    def __str__(self) -> str:
-        line = f"{self.path.name}: {count(self.rows, 'row')}, {self.matched} matched"
-        if not self.unmatched:
-            return line
-        names = [
-            f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
-            for name in self.unmatched[:NAMES_SHOWN]
-        ]
-        listed = ", ".join(names) + (", …" if len(self.unmatched) > NAMES_SHOWN else "")
-        how = "nearest: " if self.nearest else ""
-        return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
-
-    def to_json(self) -> dict[str, object]:
-        return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
-
-
 @dataclass(frozen=True, slots=True)
 class LabelsFile:
     """Rows by model id and by the folder that the id means beside the file."""
@@ -514,29 +484,38 @@ class LabelsFile:
             run=before.run if row.run is None else row.run or record.run,
         )
 
-    def match(self, members: Sequence[Member], *, of_some: bool = False) -> LabelMatches:
-        """Which rows name a member; a `SourceError` if none does, though there are rows.
+    def match(self, members: Sequence[Member], *, of_some: bool = False) -> dict[str, object]:
+        """How many rows there are and name a member, and the names of the others, which are logged;
+        a `SourceError` if all are such.
 
         Of members that are not all that the file is about (`of_some`), the rows that name one.
         """
         matched = {row.model for m in members for row in self.rows_of(m.record, m.folder)}
-        if of_some:
-            return LabelMatches(path=self.path, rows=len(matched), unmatched=(), nearest={})
-        unmatched = tuple(name for name, row in self.by_id.items() if row.model not in matched)
-        ids = [member.record.id for member in members]
-        matches = LabelMatches(
-            path=self.path,
-            rows=len(self.by_id),
-            unmatched=unmatched,
-            nearest=_nearest(unmatched[:NAMES_SHOWN], ids),
-        )
-        if unmatched and not matched:
-            listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
-            raise SourceError(
-                f"{matches}; a row's model is an id or a path beside the file; the models here "
-                f"are: {listed}"
-            )
-        return matches
+        rows = len(matched) if of_some else len(self.by_id)
+        others = [name for name, row in self.by_id.items() if row.model not in matched]
+        unmatched = [] if of_some else others
+        n_matched = rows - len(unmatched)
+        if unmatched:
+            ids = [member.record.id for member in members]
+            line = f"{self.path.name}: {count(rows, 'row')}, {n_matched} matched"
+            line = f"{line}; {_name_strangers(unmatched, ids)}"
+            if not matched:
+                listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
+                raise SourceError(
+                    f"{line}; a row's model is an id or a path beside the file; the models here "
+                    f"are: {listed}"
+                )
+            log.info("%s", line)
+        return {"rows": rows, "matched": n_matched, "unmatched": unmatched}
+
+
+def _name_strangers(names: Sequence[str], ids: Sequence[str]) -> str:
+    """Rows that name no model, the first with the most similar id."""
+    near = {name: nearest_names(name, ids) for name in names[:NAMES_SHOWN]}
+    lines = [" → ".join(map(shown, (name, *found[:1]))) for name, found in near.items()]
+    how = "nearest: " if any(near.values()) else ""
+    listed = ", ".join(lines) + ", …" * (len(names) > NAMES_SHOWN)
+    return f"{len(names)} name no model here, {how}{listed}"
 
 
 def read_labels(path: Path) -> LabelsFile:
@@ -561,11 +540,6 @@ def read_labels(path: Path) -> LabelsFile:
             if by_id.setdefault(model, by_folder.setdefault(folder, label)) != label:
                 raise SourceError(f"{path}, line {number}: its model has two labels")
     return LabelsFile(path, by_id, by_folder)
-
-
-def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    near = {name: nearest_names(name, ids) for name in names}
-    return {name: ids[0] for name, ids in near.items() if ids}
 
 
 ADAPTER = "adapter_config.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -36,9 +35,6 @@ from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .rounding import CANDIDATES
 from .run import IndexRun, Progress, Report, share_of
-
-log = logging.getLogger(__name__)
-
 
 MODELS_THAT_TELL = 3
 """Models of a family from which on their shapes tell whether another one belongs to it."""
@@ -178,8 +174,6 @@ def index_family(
         raise SourceError(nothing_found(options, base, walk, catalog))
     wanted = replace(wanted, kin=frozenset(m.hub.id for m in members if options.hub and m.hub))
     matches = labels.match(members, of_some=options.only is not None) if labels else None
-    if matches is not None and matches.unmatched:
-        log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
         told = {row.id: row.record for row in catalog.models(base=base.name)}

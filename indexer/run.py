@@ -44,7 +44,7 @@ from ..results import count
 from ..store import Catalog, Known, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
-from .family import LabelMatches, Member, refuse_strangers, with_card_label
+from .family import Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
 from .hub import HubSession, HubWeights, is_repo_id
@@ -90,7 +90,7 @@ class Report:
     bytes_read: int = 0
     bytes_total: int = 0
     seconds: float = 0.0
-    labels: LabelMatches | None = None
+    labels: Mapping[str, object] | None = None
     guessed: int = 0
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
@@ -214,7 +214,7 @@ class Report:
             "bytes_wanted": self.bytes_wanted,
             "base_bytes_read": self.base_bytes_read,
             "seconds": round(self.seconds, 3),
-            "labels": self.labels.to_json() if self.labels else None,
+            "labels": self.labels,
             "labels_guessed": self.guessed,
             "unlisted": self.unlisted,
         }

@@ -73,7 +73,7 @@ def test_a_model_by_its_id_and_by_its_path_is_one_model(tmp_path, path, by_path)
     folder = tmp_path / "sub" / "m"
     member = Member(record=ModelRecord(id="m", base="b"), folder=folder.resolve())
     path.write_text(f"model,dataset\nm,x\n{by_path},x\nsub/m,x\n")
-    assert read_labels(path).match([member]).unmatched == ()
+    assert read_labels(path).match([member])["unmatched"] == []
 
     path.write_text(f"model,dataset\nm,x\n{by_path},y\n")
     with pytest.raises(SourceError, match="'m' are one model, which has two labels"):
