@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -295,6 +295,18 @@ class Member:
                 )
             opened.pop_all()
             return checkpoint
+
+    @contextmanager
+    def opened(
+        self, plan: checkpoints.ReadPlan = checkpoints.WHOLE_TENSORS
+    ) -> Iterator[tuple[Member, checkpoints.Checkpoint]]:
+        """It with its config, and its weight files for as long as the block lasts; a `ModelError`
+        where it is refused or they cannot be read."""
+        if self.refusal is not None:
+            raise self.refusal
+        member = self.with_config()
+        with closing(member.checkpoint(plan)) as checkpoint:
+            yield member, checkpoint
 
     def _opened(
         self, plan: checkpoints.ReadPlan, session: HubSession | None, remote: HubWeights | None

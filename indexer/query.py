@@ -16,7 +16,7 @@ import torch
 
 from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import ROLES, Footprint, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
+from ..records import ROLES, Footprint, Indexed, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
 from . import job as jobs
 from .architecture import Key, PlacedModel, Placement, require_same_layers
@@ -40,7 +40,7 @@ _ORDER = attrgetter("slot", "part")
 
 def update_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
-) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+) -> tuple[SlotSpectrum, ...]:
     """The spectra of ΔW of every layer matrix, in slot order; nothing is stored, and an adapter is
     taken for one of this base. `device`: where Gram matrices and their eigenvalues are computed.
     Peak: a tensor pair in float32 and the smaller side's Gram matrix in float64, for each thread. A
@@ -49,8 +49,8 @@ def update_spectra(
     family = resolve_base(catalog, base)
     spectra: list[SlotSpectrum] = []
     measure = partial(_update_spectrum, family, place)
-    record = collect_updates(family, model, measure, spectra.append)
-    return record, tuple(sorted(spectra, key=_ORDER))
+    collect_updates(family, model, measure, spectra.append)
+    return tuple(sorted(spectra, key=_ORDER))
 
 
 def collect_updates(
@@ -59,7 +59,7 @@ def collect_updates(
     measure: Measure[Measurement],
     take: Take[Measurement],
     roles: Sequence[str] = ROLES,
-) -> ModelRecord:
+) -> None:
     """Measure the ΔW of every layer matrix of these roles; nothing is stored, and an adapter is
     taken for one of this base. A `RequestError` if the model cannot be read, or is not this
     base's."""
@@ -67,11 +67,7 @@ def collect_updates(
     if not member.is_adapter:
         member = refuse_strangers(member, wanted_base(family))
     job = jobs.IndexJob(base=family, threads=jobs.cpu_count())
-    with _read_alone(model), ExitStack() as opened:
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        checkpoint = opened.enter_context(closing(member.checkpoint()))
+    with _read_alone(model), member.opened() as (member, checkpoint):
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, lambda u: take(measure(u)))
         else:
@@ -79,7 +75,6 @@ def collect_updates(
             slots = family.weights().placed.by_key
             only = [key for key, placement in slots.items() if placement.slot.role in roles]
             collect_full(member, checkpoint, job, measure, take, only=only)
-    return member.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +117,7 @@ def open_update(
             line = "it is an adapter already; PEFT loads it as it is"
             raise ModelError("unsupported-adapter", line)
         member = refuse_strangers(member, wanted_base(family))
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        checkpoint = opened.enter_context(closing(member.checkpoint()))
+        member, checkpoint = opened.enter_context(member.opened())
         weights = family.weights()
         placed = place_checkpoint(checkpoint, member.config, whole=True)
         require_same_layers(placed, weights.placed)
@@ -148,7 +140,7 @@ def _compared_bytes(child: TensorRef, base: TensorRef) -> int:
 
 def weight_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
-) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+) -> tuple[SlotSpectrum, ...]:
     """The spectra of the layer matrices themselves; of an adapter, those of its base."""
     place = torch.device(jobs.choose_device(device, float64=True))
     family = resolve_base(catalog, base)
@@ -158,12 +150,18 @@ def weight_spectra(
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
-            if member.refusal is not None:
-                raise member.refusal
-            checkpoint = opened.enter_context(closing(member.checkpoint()))
+            member, checkpoint = opened.enter_context(member.opened())
             placed = place_checkpoint(checkpoint, member.config)
         placed.require_known()
-        return member.record, _stored(placed, checkpoint, place)
+        wanted = placed.by_tensor()
+
+        def spectra(name: str) -> list[SlotSpectrum]:
+            with checkpoint.view(name) as tensor:
+                return [_weight_spectrum(p, p.cut(tensor), place) for p in wanted[name]]
+
+        threads = jobs.cpu_count() if checkpoint.concurrent else 1
+        found = chain.from_iterable(jobs.ordered(spectra, wanted, threads))
+        return tuple(sorted(found, key=_ORDER))
 
 
 @contextmanager
@@ -199,20 +197,9 @@ def _update_spectrum(base: Base, device: torch.device, update: MatrixUpdate) -> 
     )
 
 
-def _stored(
-    placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
-) -> tuple[SlotSpectrum, ...]:
-    wanted = placed.by_tensor()
-
-    def spectra(name: str) -> list[SlotSpectrum]:
-        with checkpoint.view(name) as tensor:
-            return [_spectrum(p, p.cut(tensor), device) for p in wanted[name]]
-
-    threads = jobs.cpu_count() if checkpoint.concurrent else 1
-    return tuple(sorted(chain.from_iterable(jobs.ordered(spectra, wanted, threads)), key=_ORDER))
-
-
-def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
+def _weight_spectrum(
+    placement: Placement, matrix: torch.Tensor, device: torch.device
+) -> SlotSpectrum:
     if flaw := flaw_of(frobenius(matrix), matrix):
         raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
     energies = _dense_energies(matrix, device)
@@ -475,11 +462,7 @@ class RowSample:
         Raises:
             ModelError: it cannot be read, or has not the base's layers.
         """
-        member = find_member(source, self.base.name)
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
+        with find_member(source, self.base.name).opened(FEW_BYTES) as (member, checkpoint):
             if not member.is_adapter:
                 self.shapes[source] = {n: tuple(ref.shape) for n, ref in checkpoint.tensors.items()}
                 placed = place_checkpoint(checkpoint, member.config)

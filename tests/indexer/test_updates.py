@@ -190,8 +190,8 @@ def test_shorter_storage_raises_the_expected_noise(made_family, catalog, tmp_pat
     tensors = {n: t.bfloat16() for n, t in _weights(child).items()}
     save_file(tensors, short / "model.safetensors", {"format": "pt"})
 
-    _, full = update_spectra(catalog, str(child), str(made_family / "base"))
-    _, rounded = update_spectra(catalog, str(short), str(made_family / "base"))
+    full = update_spectra(catalog, str(child), str(made_family / "base"))
+    rounded = update_spectra(catalog, str(short), str(made_family / "base"))
 
     for a, b in zip(full, rounded, strict=True):
         assert b.noise_energy > 1e3 * a.noise_energy
@@ -203,7 +203,7 @@ def test_an_unaltered_copy_has_no_energies_and_what_cannot_be_read_is_refused_by
     base = str(made_family / "base")
     (tmp_path / "empty").mkdir()
 
-    assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base)[1])
+    assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base))
     gone = (weight_spectra, "gone")
     for of, name in [(update_spectra, "empty"), (weight_spectra, "empty"), gone]:
         with pytest.raises(RequestError, match=name):
