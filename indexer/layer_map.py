@@ -86,21 +86,26 @@ class LayerMap:
         same = all(child == base for _, child, base in self.layers)
         return same and not self.unmatched and len(self.layers) == n_base
 
+    @property
+    def distance(self) -> float:
+        """|child − base| / |base| over the pairs, what is sampled of them."""
+        return _distance(self.pairs)
+
     def nearest_layers(self) -> dict[tuple[str, int], int]:
         """By stack and layer of the base the layer of the model that is it; of several the nearest,
         then the first."""
         pairs: dict[tuple[str, int, int], list[Pair]] = defaultdict(list)
         for child, own in self.pairs:
             pairs[stack_of(own.group), child.layer, own.layer].append((child, own))
-        order = sorted(self.layers, key=lambda place: (distance_of(pairs[place]), place))
+        order = sorted(self.layers, key=lambda place: (_distance(pairs[place]), place))
         nearest: dict[tuple[str, int], int] = {}
         for stack, layer, base_layer in order:
             nearest.setdefault((stack, base_layer), layer)
         return nearest
 
 
-def distance_of(pairs: Iterable[Pair]) -> float:
-    """|child − base| / |base| over what is sampled of them and is a number in both."""
+def _distance(pairs: Iterable[Pair]) -> float:
+    """Over the entries that are numbers in both."""
     difference = total = 0.0
     for child, base in pairs:
         n = min(len(child.values), len(base.values))

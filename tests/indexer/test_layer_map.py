@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.layer_map import distance_of, find_layer_map
+from deltadex.indexer.layer_map import find_layer_map
 from deltadex.indexer.weight_samples import MatrixSample
 
 LAYERS, ROLES, ENTRIES = 6, ("q", "k", "o", "up"), 256
@@ -60,7 +60,7 @@ def test_any_order_of_layers_is_recovered_with_their_distance(order, noise):
     assert found.is_significant
     assert [(child, base) for _, child, base in found.layers] == list(enumerate(order))
     assert found.unmatched == ()
-    assert distance_of(found.pairs) == pytest.approx(noise, abs=0.05)
+    assert found.distance == pytest.approx(noise, abs=0.05)
     assert found.is_identity == (order == list(range(LAYERS)))
 
 
