@@ -331,46 +331,38 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
     return _guess(catalog, _find(model), model, bases)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenBase:
-    """What a model without a row is studied on, as it was spelled; None where nothing names one.
-    `note`: what the files of an adapter say against it; `is_adapter`: it has no weights of its
-    own."""
-
-    base: str | None
-    note: str = ""
-    is_adapter: bool
-
-
 def choose_base(
     catalog: Catalog, model: str, given: str | None = None, hint: str | None = None
-) -> ChosenBase:
-    """The base of a model without a row: as it is `given`, else as its files name it; `hint`: what
-    may be its base, beside the catalog's. Raises as `guess_base`."""
-    member = _find(model)
-    chosen = partial(ChosenBase, is_adapter=member.is_adapter)
-    if given is not None:
-        stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
-        if not member.is_adapter or stranger is None or stranger.code != "other-base":
-            return chosen(base=given)
+) -> tuple[str | None, bool, str]:
+    """What a model without a row is studied on, as it was spelled, None where nothing names a base;
+    whether it is an adapter, without weights of its own; and what its files say against that base.
+    The base is as it is `given`, else as the model's files name it; `hint`: what may be its base,
+    beside the catalog's. Raises as `guess_base`."""
+    member, note = _find(model), ""
+    if given is None:
+        return _base_of(catalog, member, model, hint), member.is_adapter, note
+    stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
+    if member.is_adapter and stranger is not None and stranger.code == "other-base":
         note = f"{model} {stranger.reason}; it is studied on {given}, as --base says"
-        return chosen(base=given, note=note)
+    return given, member.is_adapter, note
+
+
+def _base_of(catalog: Catalog, member: Member, model: str, hint: str | None) -> str | None:
     bases = catalog.bases()
-    places = [*([] if hint is None else [hint]), *bases]
     if member.is_adapter and member.claims:
         if hint is not None and _named(catalog, member, [hint]):
-            return chosen(base=hint)
+            return hint
         if not bases:
-            return chosen(base=member.claims[0])
+            return member.claims[0]
         try:
-            return chosen(base=_guess(catalog, member, model, bases))
+            return _guess(catalog, member, model, bases)
         except RequestError as err:
             raise RequestError(f"{err}; --base BASE says on which it is studied") from None
     if hint is not None or not bases:
-        return chosen(base=next(iter((*places, *member.claims)), None))
+        return hint or next(iter(member.claims), None)
     base = _guess(catalog, member, model, bases)
     fits = refuse_strangers(member, names_of_base(catalog, base)).refusal is None
-    return chosen(base=base if fits else None)
+    return base if fits else None
 
 
 def _find(model: str) -> Member:
