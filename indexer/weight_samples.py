@@ -136,19 +136,15 @@ def sample_matrices(
     matrices = list(matrices)
     refs = checkpoint.tensors
     length = _run_length(matrices, checkpoint)
-    blocks = {_run_block(m): m for m in matrices}
+    blocks = {_run_block(m, length): m for m in matrices}
     in_file = sorted(blocks, key=lambda b: (refs[b.tensor].file, refs[b.tensor].start))
     threads = 1 if checkpoint.concurrent else AT_ONCE
     size = max(1, math.ceil(len(in_file) / threads))
     shares = [in_file[start : start + size] for start in range(0, len(in_file), size)]
 
-    def read(share: list[RowBlock]) -> list[tuple[RowBlock, torch.Tensor]]:
-        wanted = [_cut(block, blocks[block].shape[1], length) for block in share]
-        by_tensor = {block.tensor: block for block in share}
-        return [(by_tensor[b.tensor], rows) for b, rows in checkpoint.stream_rows(wanted)]
-
     with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-run") as pool:
-        runs = dict(chain.from_iterable(pool.map(read, shares)))
+        read = pool.map(lambda share: list(checkpoint.stream_rows(share)), shares)
+        runs = dict(chain.from_iterable(read))
     return tuple(
         MatrixSample(
             **asdict(m), values=_as_float32(runs[block])[:length], dtype=refs[m.tensor].dtype
@@ -171,20 +167,16 @@ def _run_length(matrices: Iterable[LayerMatrix], checkpoint: Checkpoint) -> int:
     return length
 
 
-def _run_block(matrix: LayerMatrix) -> RowBlock:
-    """The rows that hold a run of `RUN` entries, which begins with a row."""
+def _run_block(matrix: LayerMatrix, length: int) -> RowBlock:
+    """The rows that hold a run of `length` entries, which begins with the row where one of `RUN`
+    does."""
     n_rows, n_columns = matrix.shape
     height = min(n_rows, math.ceil(RUN / n_columns))
     digest = hashlib.sha256(f"{SEED}/{n_rows}/{n_columns}".encode()).digest()
     start = int.from_bytes(digest[:8], "big") % (n_rows - height + 1)
-    return RowBlock(matrix.tensor, start, start + height)
-
-
-def _cut(block: RowBlock, n_columns: int, length: int) -> RowBlock:
-    """The same, as long as runs of `length` entries are."""
-    height = min(block.stop - block.start, math.ceil(length / n_columns))
+    height = min(height, math.ceil(length / n_columns))
     columns = length if height == 1 and n_columns > length else None
-    return RowBlock(block.tensor, block.start, block.start + height, columns)
+    return RowBlock(matrix.tensor, start, start + height, columns)
 
 
 def _as_float32(rows: torch.Tensor) -> Float32[np.ndarray, " entries"]:
