@@ -173,7 +173,7 @@ def test_energies_are_the_squared_singular_values_of_the_update_or_the_weights(
 ):
     base, child = made_family / "base", made_family / "models" / "a-0"
 
-    _, found = spectra(catalog, str(child), str(base))
+    found = spectra(catalog, str(child), str(base))
 
     (spectrum,) = [s for s in found if s.slot.layer == 0 and s.slot.role == "q"]
     matrix = _weights(child)[QUERY].double()
