@@ -26,7 +26,7 @@ from .adapter_config import (
     read_config,
     refused_by_names,
 )
-from .adapter_methods import METHODS, Settings
+from .adapter_methods import METHODS
 from .architecture import has_factor, is_matrix, layer_modules, path_ends
 from .checkpoint import Checkpoint
 from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
@@ -579,7 +579,7 @@ def build_other(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConf
         assert base is not None
         parts = {kind: tensors.read(name) for kind, name in names.items()}
         try:
-            change = method.change(base, parts, Settings(config.stated))
+            change = method.change(base, parts, config.stated)
         except (RuntimeError, IndexError, ValueError, KeyError) as err:
             line = f"module {module!r}: its {family} tensors do not fit one another, or the base's"
             raise ModelError("shape-mismatch", f"{line} {tuple(base.shape)}") from err
