@@ -801,22 +801,15 @@ def _require_all_read(
 ) -> None:
     """Pass if every matrix of the layers is read, else `not-read`; kernels of convolutions, which
     have four dimensions, are none."""
-    names = [
-        *(
-            name
-            for module, kinds in contents.factors.items()
-            if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
-            for name in kinds.values()
-        ),
-        *(name for module, name in contents.values.items() if module not in read),
-        *contents.others,
-    ]
-    modules = {name: contents.others.get(name) or parse_name(name).module for name in names}
-    lost = {
-        modules[name]: name
-        for name in names
-        if modules[name] in layers and is_matrix(tensors.shape(name))
+    unread = {
+        name: module
+        for module, kinds in contents.factors.items()
+        if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
+        for name in kinds.values()
     }
+    unread |= {name: module for module, name in contents.values.items() if module not in read}
+    unread |= contents.others
+    lost = {m: n for n, m in unread.items() if m in layers and is_matrix(tensors.shape(n))}
     if lost:
         changed = count(len(lost) + len(layers.intersection(read)), "layer matrix")
         raise ModelError(
