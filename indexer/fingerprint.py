@@ -419,9 +419,8 @@ class MeanFactorsPool:
 
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         signed = fix_signs(factors.u) * factors.sigma
-        padded = torch.zeros(signed.shape[0], self.recipe.rank)
-        padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
-        return {"mean": padded}
+        missing = self.recipe.rank - signed.shape[1]
+        return {"mean": torch.nn.functional.pad(signed, (0, missing))}
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
         scaled = features["mean"]
@@ -544,20 +543,15 @@ class UpdateCollector:
         if delta.norm <= max(LEAST_NORM, ZERO_UPDATE * (update.weight_norm or 0.0)):
             return MeasuredUpdate(rest, zeros, linear)
         noise = largest_noise_sigma(update.noise_norm, delta.shape)
-        by_steps: dict[int, Factors] = {}
-        features = []
-        for pool in self._pools:
-            steps = POWER_STEPS[pool.recipe.name]
-            if steps not in by_steps:
-                rank = max(r.rank for r in self.recipes if POWER_STEPS[r.name] == steps)
-                by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
-            factors = by_steps[steps].above(noise).first(pool.recipe.rank)
-            features.append((factors, pool.features(update, factors)))
-        factors = next(iter(by_steps.values()))
-        answers = None
-        if self.lexicon is not None:
-            answers = self.lexicon.answers(update, factors.above(noise))
-        return MeasuredUpdate(rest, zeros, linear, factors, tuple(features), answers)
+        found = [
+            factorise(delta, r.rank, seed=r.seed, power_steps=POWER_STEPS[r.name])
+            for r in self.recipes
+        ]
+        seen = [factors.above(noise) for factors in found]
+        pairs = zip(self._pools, seen, strict=True)
+        features = tuple((factors, pool.features(update, factors)) for pool, factors in pairs)
+        answers = self.lexicon.answers(update, seen[0]) if self.lexicon is not None else None
+        return MeasuredUpdate(rest, zeros, linear, found[0], features, answers)
 
     def take(self, measured: MeasuredUpdate) -> None:
         update = measured.update
