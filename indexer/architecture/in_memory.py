@@ -90,7 +90,8 @@ class _Loader:
             return {}
         sources = {pattern: sources[pattern] for pattern in patterns}
         tensors = {tensor: heights[tensor] for tensor in sources.values()}
-        rows_of = torch.arange(sum(tensors.values()))[:, None].split(list(tensors.values()))
+        sizes = list(tensors.values())
+        rows_of = torch.split(torch.arange(sum(sizes))[:, None], sizes)
         numbers: dict[str, Any] = {p: [rows] for p, rows in zip(sources, rows_of, strict=True)}
         try:
             for operation in converter.operations:
