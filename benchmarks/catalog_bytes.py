@@ -111,7 +111,7 @@ def main() -> None:
         sizes = [file_bytes(n, layers, roles) for n in (options.first, options.models)]
         measured = (sizes[1] - sizes[0]) / (options.models - options.first)
         slots = layers * roles
-        planned = catalog_bytes([RECIPE], 1, slots, layers).per_model
+        planned = catalog_bytes([RECIPE], 1, slots, layers)["per_model"]
         print(f"| {slots} | {measured:,.0f} | {planned:,} | {planned / max(1, measured):.2f} |")
 
 

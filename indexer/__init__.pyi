@@ -56,7 +56,6 @@ from .options import FamilyOptions as FamilyOptions
 from .options import Fingerprinting as Fingerprinting
 from .options import IndexOptions as IndexOptions
 from .plan import make_plan as make_plan
-from .query import ChosenBase as ChosenBase
 from .query import OpenUpdate as OpenUpdate
 from .query import RowSample as RowSample
 from .query import choose_base as choose_base

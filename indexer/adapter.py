@@ -26,7 +26,7 @@ from .adapter_config import (
     read_config,
     refused_by_names,
 )
-from .adapter_methods import METHODS, Settings
+from .adapter_methods import METHODS
 from .architecture import has_factor, is_matrix, layer_modules, path_ends
 from .checkpoint import Checkpoint
 from .delta import Delta, DenseDelta, LowRankDelta, Scratch, flaw_of, update_against
@@ -266,24 +266,6 @@ class Tensors:
         return f"{self.checkpoint.tensors[name].file}: tensor {name!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterScale:
-    """alpha / divisor, between an adapter's product and ΔW; 1 where nothing states an alpha.
-    `tensor`: where the module stores its own, as kohya's scripts do."""
-
-    alpha: float | None
-    divisor: float
-    tensor: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return () if self.tensor is None else (self.tensor,)
-
-    def value(self, tensors: Tensors) -> float:
-        alpha = self.alpha if self.tensor is None else float(tensors.read(self.tensor))
-        return 1.0 if alpha is None else alpha / self.divisor
-
-
 UNKNOWN = 0
 """A width that the method does not store: it is the base's."""
 
@@ -342,15 +324,16 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if config.start == "olora" and config.transposed_flag:
         line = "OLoRA with fan_in_fan_out: PEFT factors such a matrix in the wrong direction"
         raise _unsupported(line)
-    if adaptive:  # AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank
+    if not adaptive:
+        scale, own = _scale_of(module, kinds, tensors, config, rank)
+    else:  # AdaLoRA divides by the rank before pruning, and reads alpha ≤ 0 as the rank
         alpha = config.alpha if config.alpha is None or config.alpha > 0 else float(rank)
-        scale = AdapterScale(alpha, (config.init_rank or float(rank)) + 1e-5)
-    else:
-        scale = _scale_of(module, kinds, tensors, config, rank)
+        divisor = (config.init_rank or float(rank)) + 1e-5
+        scale, own = (lambda: 1.0 if alpha is None else alpha / divisor), ()
 
     def delta(base: torch.Tensor | None) -> Delta:
         """s·B·A, less the replaced part of W; with DoRA all rows brought to their length."""
-        factor = scale.value(tensors)
+        factor = scale()
         left, right = tensors.read(b) * factor, tensors.read(a)
         if diagonal is not None:
             right = right * tensors.read(diagonal).reshape(-1, 1)
@@ -367,7 +350,7 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     optional = tuple(name for name in (diagonal, magnitude) if name is not None)
     return ModuleUpdate(
         shape=(out, width),
-        names=(a, b, *optional, *scale.names),
+        names=(a, b, *optional, *own),
         delta=delta,
         needs_base=magnitude is not None or config.start != "",
         rank=None if adaptive else rank,
@@ -396,10 +379,10 @@ def build_merged_lora(
         raise _unsupported(f"module {module!r}: enable_lora beside another variant of LoRA")
     height, per_group = rows // n_trained, rows // n_groups
     rank = n_right // n_trained
-    scale = _scale_of(module, kinds, tensors, config, rank)
+    scale, own = _scale_of(module, kinds, tensors, config, rank)
 
     def delta(base: torch.Tensor | None) -> Delta:
-        factor = scale.value(tensors)
+        factor = scale()
         blocks = (tensors.read(b) * factor).view(n_groups, per_group, n_group)
         trained = torch.zeros(n_groups, per_group, n_groups, n_group)
         at = torch.arange(n_groups)
@@ -409,9 +392,7 @@ def build_merged_lora(
         left[mask] = trained.view(rows, n_right)
         return LowRankDelta(left, tensors.read(a))
 
-    return ModuleUpdate(
-        shape=(n_parts * height, width), names=(a, b, *scale.names), delta=delta, rank=rank
-    )
+    return ModuleUpdate(shape=(n_parts * height, width), names=(a, b, *own), delta=delta, rank=rank)
 
 
 _EXPERTS = re.compile(r"\bexperts\.(gate_up_proj|down_proj)$")
@@ -430,11 +411,11 @@ def build_expert_lora(
     out, rows, width = tensors.product(b, a)
     if rows % rank:
         raise tensors.misfit(a, f"r = {rank} rows for each expert")
-    scale = _scale_of(module, kinds, tensors, config, rank)
+    scale, _ = _scale_of(module, kinds, tensors, config, rank)
 
     def delta(base: torch.Tensor | None) -> Delta:
         right = tensors.read(a).view(-1, rank, width)
-        left = tensors.read(b).view(out, rank, -1).permute(2, 0, 1) * scale.value(tensors)
+        left = tensors.read(b).view(out, rank, -1).permute(2, 0, 1) * scale()
         return LowRankDelta(left, right)
 
     shape = (rows // rank, out, width)
@@ -457,14 +438,26 @@ def _replaced_part(
 
 
 def _scale_of(
-    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int
-) -> AdapterScale:
-    """alpha / r, or alpha / √r of rsLoRA."""
-    alpha = config.alpha_of(module)
-    own = _own_alpha(kinds, tensors)
-    if alpha is not None and ".lora_down" not in kinds["lora_A"]:
+    module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig, rank: int | None
+) -> tuple[Callable[[], float], tuple[str, ...]]:
+    """What gives the scale between an adapter's product and ΔW, and the tensor that it reads, where
+    the module stores its own alpha as kohya's scripts do: alpha / r, or alpha / √r of rsLoRA; 1
+    where nothing states an alpha. Where both of LoKr's sides are whole, only the config knows r."""
+    alpha, own = config.alpha_of(module), kinds.get("alpha")
+    if own is not None and tensors.vector(own) != 1:
+        raise tensors.misfit(own, "a single number")
+    if alpha is not None and ".lora_down" not in kinds.get("lora_A", ""):
         own = None  # PEFT's names: PEFT reads alpha from the config alone
-    return AdapterScale(alpha, math.sqrt(rank) if config.rslora else float(rank), own)
+    r = float(rank) if rank else config.rank_of(module)
+    if r is None or (rank is None and own is not None):
+        return lambda: 1.0, ()
+    divisor = math.sqrt(r) if config.rslora and "lora_A" in kinds else r
+
+    def scale() -> float:
+        stated = alpha if own is None else float(tensors.read(own))
+        return 1.0 if stated is None else stated / divisor
+
+    return scale, () if own is None else (own,)
 
 
 def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -475,10 +468,10 @@ def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     out_2, rank_2, width_2 = tensors.product(*names[2:])
     if (out, width) != (out_2, width_2):
         raise tensors.misfit(names[2], f"a product of shape {(out, width)}")
-    scale = _product_scale(module, kinds, rank, tensors, config)
+    scale, own = _scale_of(module, kinds, tensors, config, rank)
 
     def delta(base: torch.Tensor | None) -> Delta:
-        factor = scale.value(tensors)
+        factor = scale()
         a1, b1, a2, b2 = map(tensors.read, names)
         if rank * rank_2 >= min(out, width):
             return DenseDelta((a1 @ b1).mul_(a2 @ b2).mul_(factor))
@@ -486,7 +479,7 @@ def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
         right = (b1[:, None, :] * b2[None, :, :]).flatten(0, 1)  # (r·r, in)
         return LowRankDelta(left * factor, right)
 
-    return ModuleUpdate(shape=(out, width), names=(*names, *scale.names), delta=delta, rank=rank)
+    return ModuleUpdate(shape=(out, width), names=(*names, *own), delta=delta, rank=rank)
 
 
 def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -497,7 +490,7 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
     if shape[0] * shape[1] > MAX_ELEMENTS:
         line = f"ΔW has shape {shape}, more than {MAX_ELEMENTS} elements"
         raise ModelError("shape-mismatch", f"module {shown(module)}: {line}")
-    scale = _product_scale(module, kinds, rank_2 or rank_1, tensors, config)
+    scale, own = _scale_of(module, kinds, tensors, config, rank_2 or rank_1)
 
     def side(names: tuple[str, ...]) -> torch.Tensor:
         whole, *rest = map(tensors.read, names)
@@ -505,23 +498,10 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 
     def delta(base: torch.Tensor | None) -> Delta:
         left, right = side(first), side(second)
-        return DenseDelta(torch.kron(left * scale.value(tensors), right))
+        return DenseDelta(torch.kron(left * scale(), right))
 
-    names = (*first, *second, *scale.names)
+    names = (*first, *second, *own)
     return ModuleUpdate(shape=shape, names=names, delta=delta, rank=rank_2 or rank_1)
-
-
-def _product_scale(
-    module: str, kinds: Kinds, rank: int | None, tensors: Tensors, config: AdapterConfig
-) -> AdapterScale:
-    """alpha / r; where both of LoKr's sides are whole, only the config knows r."""
-    alpha, own = config.alpha_of(module), _own_alpha(kinds, tensors)
-    if alpha is not None:
-        own = None
-    divisor = float(rank) if rank else config.rank_of(module)
-    if divisor is None or (rank is None and own is not None):
-        return AdapterScale(None, 1.0)
-    return AdapterScale(alpha, divisor, own)
 
 
 def _kronecker_side(
@@ -599,7 +579,7 @@ def build_other(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConf
         assert base is not None
         parts = {kind: tensors.read(name) for kind, name in names.items()}
         try:
-            change = method.change(base, parts, Settings(config.stated))
+            change = method.change(base, parts, config.stated)
         except (RuntimeError, IndexError, ValueError, KeyError) as err:
             line = f"module {module!r}: its {family} tensors do not fit one another, or the base's"
             raise ModelError("shape-mismatch", f"{line} {tuple(base.shape)}") from err
@@ -638,13 +618,6 @@ def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> Mod
         return min(differences, key=lambda delta: delta.norm)
 
     return ModuleUpdate(shape=shape, names=(name,), delta=delta, needs_base=True)
-
-
-def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
-    name = kinds.get("alpha")
-    if name is not None and tensors.vector(name) != 1:
-        raise tensors.misfit(name, "a single number")
-    return name
 
 
 def _require_parts(module: str, kinds: Kinds, expected: Iterable[str]) -> None:
@@ -828,22 +801,15 @@ def _require_all_read(
 ) -> None:
     """Pass if every matrix of the layers is read, else `not-read`; kernels of convolutions, which
     have four dimensions, are none."""
-    names = [
-        *(
-            name
-            for module, kinds in contents.factors.items()
-            if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
-            for name in kinds.values()
-        ),
-        *(name for module, name in contents.values.items() if module not in read),
-        *contents.others,
-    ]
-    modules = {name: contents.others.get(name) or parse_name(name).module for name in names}
-    lost = {
-        modules[name]: name
-        for name in names
-        if modules[name] in layers and is_matrix(tensors.shape(name))
+    unread = {
+        name: module
+        for module, kinds in contents.factors.items()
+        if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
+        for name in kinds.values()
     }
+    unread |= {name: module for module, name in contents.values.items() if module not in read}
+    unread |= contents.others
+    lost = {m: n for n, m in unread.items() if m in layers and is_matrix(tensors.shape(n))}
     if lost:
         changed = count(len(lost) + len(layers.intersection(read)), "layer matrix")
         raise ModelError(

@@ -88,13 +88,9 @@ _REPEAT = re.compile(r"[*+{]")
 
 
 def refused_by_names(parts: Iterable[str]) -> str | None:
-    for part in parts:
-        if part in _PROMPTS:
-            return "PROMPT_TUNING"
-        method = next((m for m in REFUSED if part.startswith(f"{m.lower()}_")), None)
-        if method is not None:
-            return method
-    return None
+    starts = dict.fromkeys(_PROMPTS, "PROMPT_TUNING") | {f"{m.lower()}_": m for m in REFUSED}
+    found = (m for part in parts for start, m in starts.items() if part.startswith(start))
+    return next(found, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

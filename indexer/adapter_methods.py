@@ -21,24 +21,19 @@ Value = TypeVar("Value", bool, int, float)
 KINDS = {bool: "true or false", int: "a whole number below 2³¹", float: "a number"}
 
 
-class Settings:
-    """adapter_config.json where a formula cannot do without it: what is missing is `bad-config`."""
+Settings = Mapping[str, object]
+"""adapter_config.json."""
 
-    def __init__(self, stated: Mapping[str, object]) -> None:
-        self._stated = stated
 
-    def get(self, name: str) -> object:
-        return self._stated.get(name)
-
-    def of(self, name: str, kind: type[Value]) -> Value:
-        """A value of this kind, one of `KINDS`, that a formula can compute with."""
-        value = self._stated.get(name)
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind or not (kind is float or value >= 0) or not abs(value) < 1 << 31:
-            line = f"adapter_config.json: {name} is not {KINDS[kind]}"
-            raise ModelError("bad-config", line)
-        return value
+def _of(settings: Settings, name: str, kind: type[Value]) -> Value:
+    """A value of this kind, one of `KINDS`, that a formula can compute with, or `bad-config`."""
+    value = settings.get(name)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind or not (kind is float or value >= 0) or not abs(value) < 1 << 31:
+        line = f"adapter_config.json: {name} is not {KINDS[kind]}"
+        raise ModelError("bad-config", line)
+    return value
 
 
 def oft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -50,15 +45,15 @@ def oft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     rows, columns = torch.triu_indices(size, size, 1)
     skew[:, rows, columns] = vectors
     skew = skew - skew.mT
-    if settings.of("coft", bool):
-        longest = settings.of("eps", float) / math.sqrt(len(skew))
+    if _of(settings, "coft", bool):
+        longest = _of(settings, "eps", float) / math.sqrt(len(skew))
         norms = torch.linalg.matrix_norm(skew)[:, None, None]
         skew = torch.where(norms <= longest, skew, longest * skew / norms)
-    if settings.of("use_cayley_neumann", bool):
-        turns = _neumann(skew, settings.of("num_cayley_neumann_terms", int))
+    if _of(settings, "use_cayley_neumann", bool):
+        turns = _neumann(skew, _of(settings, "num_cayley_neumann_terms", int))
     else:
         turns = _cayley(skew)
-    if settings.of("block_share", bool):
+    if _of(settings, "block_share", bool):
         turns = turns.expand(weight.shape[1] // size, size, size)
     return _turn_columns(weight, turns) - weight
 
@@ -100,7 +95,7 @@ def _turn_columns(weight: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
 def hra(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """W times a chain of reflections, less W."""
     normals, moved = parts["hra_u"], weight
-    if settings.of("apply_GS", bool):
+    if _of(settings, "apply_GS", bool):
         q: torch.Tensor = torch.linalg.qr(normals).Q
         return -2 * (weight @ q) @ q.T
     for normal in (normals / torch.linalg.vector_norm(normals, dim=0)).T:
@@ -137,7 +132,7 @@ def hira(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor
 
 def road(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """R·W − W: pairs of rows in a group are turned and stretched."""
-    half, variant = settings.of("group_size", int) // 2, settings.get("variant")
+    half, variant = _of(settings, "group_size", int) // 2, settings.get("variant")
     theta, alpha = parts["road_theta"], parts["road_alpha"]
     if variant == "road_1":
         theta, alpha = (
@@ -165,12 +160,12 @@ def shira(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
 def fourierft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """The real part of an inverse Fourier transform; its frequencies follow from a seed."""
     spectrum = parts["fourierft_spectrum"]
-    seed = torch.Generator().manual_seed(settings.of("random_loc_seed", int))
+    seed = torch.Generator().manual_seed(_of(settings, "random_loc_seed", int))
     chosen = torch.randperm(weight.numel(), generator=seed)[: len(spectrum)]
     dense = torch.zeros(weight.numel())
     dense[chosen] = spectrum
     waves: torch.Tensor = torch.fft.ifft2(dense.view_as(weight)).real
-    return waves * settings.of("scaling", float)
+    return waves * _of(settings, "scaling", float)
 
 
 def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
@@ -180,7 +175,7 @@ def randlora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Te
     rank, n_bases = scales.shape
     right = parts["randlora_A"][:, :n_bases, :small] * scales[:, :, None] * gamma
     left = parts["randlora_B"][:large, :n_bases].flatten(1)
-    product = left @ right.flatten(0, 1) * (settings.of("randlora_alpha", float) / rank)
+    product = left @ right.flatten(0, 1) * (_of(settings, "randlora_alpha", float) / rank)
     return product if weight.shape[1] == small else product.T
 
 
@@ -204,13 +199,13 @@ def gralora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Ten
     if hybrid is not None:
         change = change + parts["gralora_B_general"] @ hybrid
         rank += len(hybrid)
-    return change * (settings.of("alpha", float) / rank)
+    return change * (_of(settings, "alpha", float) / rank)
 
 
 def vblora(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """B·A, made of vectors of a bank that all modules share; which, and how much of each, follows
     from logits, or is stored for the largest ones, less the last share."""
-    n_chosen = settings.of("topk", int)
+    n_chosen = _of(settings, "topk", int)
 
     def mixed(side: str) -> torch.Tensor:
         logits = parts.get(f"vblora_logits_{side}")
@@ -253,10 +248,10 @@ def psoft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
     if settings.get("psoft_svd") != "full":
         line = "PSOFT on a random projection of W (psoft_svd), which is not stored"
         raise ModelError("unsupported-adapter", line)
-    turn, rank = parts["psoft_R"], settings.of("r", int)
+    turn, rank = parts["psoft_R"], _of(settings, "r", int)
     if rank > min(weight.shape):
         raise ValueError
-    if settings.of("psoft_orth", bool):
+    if _of(settings, "psoft_orth", bool):
         skew = torch.zeros(rank, rank)
         skew[*torch.triu_indices(rank, rank, 1)] = turn
         turn = _psoft_turn(skew - skew.T, settings)
@@ -274,23 +269,23 @@ def psoft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tenso
 
 
 def _psoft_turn(skew: torch.Tensor, settings: Settings) -> torch.Tensor:
-    if not settings.of("use_cayley_neumann", bool):
+    if not _of(settings, "use_cayley_neumann", bool):
         return _cayley(-skew)
     norm = torch.linalg.matrix_norm(skew)
     if settings.get("cayley_neumann_eps") is not None:
-        longest = settings.of("cayley_neumann_eps", float)
+        longest = _of(settings, "cayley_neumann_eps", float)
         skew = skew * (longest / norm) if norm > longest else skew
-    return _neumann(skew, settings.of("num_cayley_neumann_terms", int))
+    return _neumann(skew, _of(settings, "num_cayley_neumann_terms", int))
 
 
 def waveft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tensor:
     """Some wavelet coefficients, whose places follow from a seed, transformed back (Haar)."""
     (out, width), spectrum = weight.shape, parts["waveft_spectrum"]
-    seed = torch.Generator().manual_seed(settings.of("random_loc_seed", int))
+    seed = torch.Generator().manual_seed(_of(settings, "random_loc_seed", int))
     chosen = torch.randperm(weight.numel(), generator=seed)[: len(spectrum)]
     dense = torch.zeros(out + out % 2, width + width % 2)
     dense[chosen // width, chosen % width] = spectrum
-    if settings.of("use_idwt", bool):
+    if _of(settings, "use_idwt", bool):
         if settings.get("wavelet_family") != "db1":
             line = "WaveFT with another wavelet than Haar's (db1), which is not computed"
             raise ModelError("unsupported-adapter", line)
@@ -300,7 +295,7 @@ def waveft(weight: torch.Tensor, parts: Parts, settings: Settings) -> torch.Tens
             torch.stack((a - h + v - d, a - h - v + d), dim=-1).flatten(1),
         ]
         dense = torch.stack(rows, dim=1).flatten(0, 1) / 2
-    return dense[:out, :width] * settings.of("scaling", float)
+    return dense[:out, :width] * _of(settings, "scaling", float)
 
 
 @dataclass(frozen=True, slots=True)

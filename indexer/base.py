@@ -17,6 +17,7 @@ from ..errors import BaseError, ModelError
 from ..records import ModelRecord
 from ..results import size
 from ..store import Catalog
+from . import hub
 from .architecture import (
     Key,
     PlacedModel,
@@ -47,16 +48,6 @@ from .checkpoint import (
 from .delta import flaw_of, frobenius
 from .embedding import find_embedding, is_before_layers
 from .family import Member, Wanted, folder_at, stated_license
-from .hub import (
-    HubModel,
-    HubSession,
-    HubWeights,
-    RangeFolder,
-    describe,
-    is_repo_id,
-    read_small_file,
-    run_session,
-)
 from .untrusted_text import base_key
 from .weight_samples import MatrixSample, layer_matrices, sample_matrices
 
@@ -209,8 +200,16 @@ class BaseWeights:
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self.placed.by_key[key]
-        with self._matrix(placement) as matrix:
-            yield placement.cut_matrix(matrix)
+        with ExitStack() as opened:
+            try:
+                if self.checkpoint.concurrent:
+                    tensor = opened.enter_context(self.checkpoint.view(placement.tensor))
+                    matrix = placement.cut(tensor)
+                else:
+                    matrix = placement.cut_matrix(self._fetched(placement))
+            except ModelError as err:
+                raise BaseError(f"base {self.name}: {err.reason}") from err
+            yield matrix
 
     def held_embedding(self, name: str) -> torch.Tensor:
         """A remote base's embedding, read once and held: every model is compared with it."""
@@ -241,19 +240,6 @@ class BaseWeights:
         if (loaded := loaded_shape(module, self.placed, self.config)) is not None:
             return loaded
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
-
-    @contextmanager
-    def _matrix(self, placement: Placement) -> Iterator[torch.Tensor]:
-        with ExitStack() as opened:
-            try:
-                if self.checkpoint.concurrent:
-                    tensor = opened.enter_context(self.checkpoint.view(placement.tensor))
-                    matrix = tensor if placement.index is None else tensor[placement.index]
-                else:
-                    matrix = self._fetched(placement)
-            except ModelError as err:
-                raise BaseError(f"base {self.name}: {err.reason}") from err
-            yield matrix
 
     def _fetched(self, placement: Placement) -> torch.Tensor:
         """A remote base's matrix: cached while there is room; each thread also holds its last."""
@@ -295,11 +281,11 @@ class Base:
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_BASE
-    session: HubSession = field(default_factory=run_session)
-    kept: RangeFolder = field(default_factory=RangeFolder)
+    session: hub.HubSession = field(default_factory=hub.run_session)
+    kept: hub.RangeFolder = field(default_factory=hub.RangeFolder)
     by_module: bool = False
     _weights: BaseWeights | None = None
-    _described: HubModel | None = None
+    _described: hub.HubModel | None = None
     _samples: tuple[MatrixSample, ...] | None = None
     _tokenizer: bytes | None = None
     _verified: bool = False
@@ -372,8 +358,8 @@ class Base:
             if self._tokenizer is None:
                 record, content = ModelRecord(id=self.name, base=self.name), None
                 try:
-                    hub = self.description() if self.folder is None else None
-                    member = Member(record=record, folder=self.folder, hub=hub)
+                    described = self.description() if self.folder is None else None
+                    member = Member(record=record, folder=self.folder, hub=described)
                     content = member.tokenizer(self.session)
                 except ModelError as err:
                     log.warning("base %s: its tokenizer cannot be read: %s", self.name, err.reason)
@@ -399,10 +385,10 @@ class Base:
         self._weights = self._described = None
         return self._open()
 
-    def description(self) -> HubModel:
+    def description(self) -> hub.HubModel:
         """What the Hub says of a base that is there; asked once."""
         if self._described is None:
-            self._described = describe(self.name, session=self.session)
+            self._described = hub.describe(self.name, session=self.session)
         return self._described
 
     def _open(self) -> BaseWeights:
@@ -416,8 +402,8 @@ class Base:
         else:
             model = self.description()
             revision, license = model.sha, model.license
-            config = read_json(read_small_file(model, "config.json", session=self.session))
-            weights = HubWeights(
+            config = read_json(hub.read_small_file(model, "config.json", session=self.session))
+            weights = hub.HubWeights(
                 model, self.plan, adapter=False, session=self.session, kept=self.kept
             )
             checkpoint = weights.open()
@@ -438,7 +424,7 @@ def _fetched_by(opened: BaseWeights | None) -> int:
 def _base_elsewhere(
     name: str, folder: Path | None, aliases: tuple[str, ...], endpoint: str
 ) -> Base:
-    session = replace(run_session(), endpoint=endpoint)
+    session = replace(hub.run_session(), endpoint=endpoint)
     return Base(name=name, folder=folder, aliases=aliases, session=session)
 
 
@@ -476,9 +462,9 @@ def find_renamed(catalog: Catalog, base: Base) -> Base:
     """The base under the name that the catalog has of it, where the Hub renamed it. Costs a request
     for the base and for each family, and none where the catalog has it by its name."""
     families = catalog.bases()
-    if base.folder is not None or base.name in families or not is_repo_id(base.name):
+    if base.folder is not None or base.name in families or not hub.is_repo_id(base.name):
         return base
-    names = [name for name in families if is_repo_id(name)]
+    names = [name for name in families if hub.is_repo_id(name)]
     current = _current(base, base.name) if names else base.name
     for family in names:
         if base_key(family) == base_key(current) or _current(base, family) == current:
@@ -488,6 +474,6 @@ def find_renamed(catalog: Catalog, base: Base) -> Base:
 
 def _current(base: Base, name: str) -> str:
     try:
-        return describe(name, session=base.session).id
+        return hub.describe(name, session=base.session).id
     except ModelError:
         return name

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import yaml
 
@@ -93,21 +93,12 @@ def _is_modest(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class CardLabel:
-    """A dataset label as it is compared, as its source spells it, and the source."""
-
-    dataset: str | None
-    dataset_raw: str | None
-    label_source: str | None
-
-
 def label_of(
     *, name: str, tags: Iterable[object] = (), card: Config | None = None, text: str = ""
-) -> CardLabel:
-    """The first label that names data: tags, card, model-index, card sentence, name. A collection
-    of which nothing tells the part is no label to compare: it is kept as it is spelled, beside a
-    name's guess too."""
+) -> dict[str, Any]:
+    """`dataset`, `dataset_raw` and `label_source` of a `ModelRecord`, by the first label that names
+    data: tags, card, model-index, card sentence, name. A collection of which nothing tells the part
+    is no label to compare: it is kept as it is spelled, beside a name's guess too."""
     card = card or {}
     hint = _name_hint(name)
     collection, needs_part = "", _canonical()["needs_config"]
@@ -121,10 +112,11 @@ def label_of(
         names = sorted({n for raw in labels if (n := normalise(raw, hint=hint))})
         if names:
             spelled = "+".join(sorted(set(labels)))
-            return CardLabel("+".join(names), (source == "name" and collection) or spelled, source)
+            raw = (source == "name" and collection) or spelled
+            return {"dataset": "+".join(names), "dataset_raw": raw, "label_source": source}
         of_several = {r for r in labels if r.strip().rsplit("/", 1)[-1].lower() in needs_part}
         collection = collection or "+".join(sorted(of_several))
-    return CardLabel(None, collection or None, None)
+    return {"dataset": None, "dataset_raw": collection or None, "label_source": None}
 
 
 def normalise(raw: str, *, hint: str | None = None) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BaseError, ModelError
@@ -16,27 +14,12 @@ from .checkpoint import Config
 from .family import HUB_ID, folder_at, folder_members, is_model_folder, read_labels, same_base
 from .untrusted_text import base_key
 
-log = logging.getLogger(__name__)
-
 SIZES = (
     ("model_type",),
     ("hidden_size", "n_embd", "d_model"),
     ("num_hidden_layers", "n_layer", "num_layers"),
 )
 """What configs of a base and of its full fine-tunes have in common, by any of these names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Families:
-    """Models of a folder, by base.
-
-    Attributes:
-        ids: Of every base, the ids of its models, the largest family first.
-        left_out: Models of no base that is known, each with the reason.
-    """
-
-    ids: Mapping[str, frozenset[str]]
-    left_out: Mapping[str, ModelError]
 
 
 def is_several(base: str | Path) -> bool:
@@ -49,17 +32,18 @@ def is_several(base: str | Path) -> bool:
     return refusal is not None and refusal.code == "outside-folder"
 
 
-def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -> Families:
-    """The families of a folder's models: by the base that a model names; a full one that names none
-    belongs to the only base whose config has its architecture and sizes. A `SourceError` if a file
-    of labels names none of them."""
+def families_below(
+    catalog: Catalog, folder: Path, labels: Path | None = None
+) -> tuple[dict[str, set[str]], dict[str, ModelError]]:
+    """The ids of a folder's models by base, the largest family first, and why others are of none: a
+    model belongs to the base that it names; a full one that names none to the only base whose
+    config has its architecture and sizes. A `SourceError` if a file of labels names none of
+    them."""
     everything = list(folder_members(folder, "", leave_out=None))
     members = [member for member in everything if member.folder is not None]
     left_out = {m.record.id: m.refusal for m in everything if m.folder is None and m.refusal}
     if labels is not None and members:
-        matches = read_labels(labels).match(members)
-        if matches.unmatched:
-            log.info("%s", matches)
+        read_labels(labels).match(members)
     spellings: dict[str, Counter[str]] = defaultdict(Counter)
     for claim in (member.claims[0] for member in members if member.claims):
         spellings[_key(claim)][claim] += 1
@@ -84,8 +68,7 @@ def families_below(catalog: Catalog, folder: Path, labels: Path | None = None) -
             left_out[member.record.id] = member.refusal or ModelError("base-unknown", said)
         else:
             ids[fitting[0]].add(member.record.id)
-    ordered = sorted(ids.items(), key=lambda family: (-len(family[1]), family[0]))
-    return Families(ids={base: frozenset(own) for base, own in ordered}, left_out=left_out)
+    return dict(sorted(ids.items(), key=lambda family: (-len(family[1]), family[0]))), left_out
 
 
 def _key(claim: str) -> str:

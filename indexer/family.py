@@ -10,8 +10,8 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,29 +19,10 @@ from ..data.rows import TextFile, errors_as, open_named_csv
 from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
+from . import checkpoint as checkpoints
 from .adapter_config import stated_method
 from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
-from .checkpoint import (
-    ADAPTER_WEIGHTS,
-    WHOLE_TENSORS,
-    Checkpoint,
-    Config,
-    ModelFolder,
-    ReadPlan,
-    choose_weights,
-    dequantised,
-    foreign_lora,
-    is_adapter,
-    is_eight_bit,
-    is_foreign_lora,
-    model_type,
-    open_adapter_weights,
-    open_local,
-    quantization,
-    read_json,
-    refuse_diffusion,
-)
 from .hub import (
     MAX_SMALL_FILE,
     SKIPPED,
@@ -169,7 +150,7 @@ class FolderWalk:
             for entry in entries:
                 below, path = name / entry.name, place / entry.name
                 if entry not in folders:
-                    if is_foreign_lora(entry.name):
+                    if checkpoints.is_foreign_lora(entry.name):
                         yield below, path
                     elif not is_found and entry.is_symlink() and not path.exists():
                         self._left_out["links to nothing"].append(below)
@@ -187,8 +168,8 @@ def is_model(names: Collection[str]) -> bool:
     """Whether a folder with these file names looks like one model."""
     return (
         "adapter_config.json" in names
-        or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
-        or any(_FULL_WEIGHTS.fullmatch(n) and not is_foreign_lora(n) for n in names)
+        or any(n in checkpoints.ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
+        or any(_FULL_WEIGHTS.fullmatch(n) and not checkpoints.is_foreign_lora(n) for n in names)
     )
 
 
@@ -246,7 +227,7 @@ class Member:
     folder: Path | None = None
     given: Path | None = None
     hub: HubModel | None = None
-    config: Config | None = field(default=None, compare=False)
+    config: checkpoints.Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
     is_merge: bool = False
@@ -261,8 +242,8 @@ class Member:
         return self.record.bytes_total if self.hub is None else stated_bytes(self.hub) or 0
 
     @property
-    def files(self) -> ModelFolder | None:
-        return None if self.folder is None else ModelFolder.at(self.folder, self.given)
+    def files(self) -> checkpoints.ModelFolder | None:
+        return None if self.folder is None else checkpoints.ModelFolder.at(self.folder, self.given)
 
     def content(
         self, file: str, session: HubSession | None = None, *, max_bytes: int = MAX_SMALL_FILE
@@ -288,15 +269,15 @@ class Member:
             self.hub is not None
             and self.refusal is not None
             and self.refusal.code == "quantized"
-            and choose_weights(self.hub.files or (), adapter=False) is not None
+            and checkpoints.choose_weights(self.hub.files or (), adapter=False) is not None
         )
 
     def checkpoint(
         self,
-        plan: ReadPlan = WHOLE_TENSORS,
+        plan: checkpoints.ReadPlan = checkpoints.WHOLE_TENSORS,
         session: HubSession | None = None,
         remote: HubWeights | None = None,
-    ) -> Checkpoint:
+    ) -> checkpoints.Checkpoint:
         """The weight files, headers read, or a `ModelError`; an adapter beside the weights that it
         changes is merged, and eight bits are dequantised. `remote`: its weight files on the Hub,
         where they were looked up."""
@@ -306,22 +287,36 @@ class Member:
         with ExitStack() as opened:
             checkpoint = self._opened(plan, session, remote)
             opened.callback(checkpoint.close)
-            refuse_diffusion(checkpoint)
-            checkpoint = dequantised(checkpoint, self.config)
+            checkpoints.refuse_diffusion(checkpoint)
+            checkpoint = checkpoints.dequantised(checkpoint, self.config)
             if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
-                checkpoint = merge_adapter(checkpoint, read_json(settings, name=ADAPTER))
+                checkpoint = merge_adapter(
+                    checkpoint, checkpoints.read_json(settings, name=ADAPTER)
+                )
             opened.pop_all()
             return checkpoint
 
+    @contextmanager
+    def opened(
+        self, plan: checkpoints.ReadPlan = checkpoints.WHOLE_TENSORS
+    ) -> Iterator[tuple[Member, checkpoints.Checkpoint]]:
+        """It with its config, and its weight files for as long as the block lasts; a `ModelError`
+        where it is refused or they cannot be read."""
+        if self.refusal is not None:
+            raise self.refusal
+        member = self.with_config()
+        with closing(member.checkpoint(plan)) as checkpoint:
+            yield member, checkpoint
+
     def _opened(
-        self, plan: ReadPlan, session: HubSession | None, remote: HubWeights | None
-    ) -> Checkpoint:
+        self, plan: checkpoints.ReadPlan, session: HubSession | None, remote: HubWeights | None
+    ) -> checkpoints.Checkpoint:
         if self.hub is not None:
             return (remote or HubWeights(self.hub, plan, session=session)).open()
         assert self.folder is not None
         if self.is_adapter:
-            return open_adapter_weights(self.folder, given=self.given)
-        return open_local(self.folder, given=self.given, whole=plan.whole)
+            return checkpoints.open_adapter_weights(self.folder, given=self.given)
+        return checkpoints.open_local(self.folder, given=self.given, whole=plan.whole)
 
     def tokenizer(self, session: HubSession | None = None) -> bytes | None:
         """The JSON of its tokenizer; None where it has no files of one."""
@@ -335,7 +330,7 @@ class Member:
         content = None if model is None or self.config else self.content(name, session)
         if model is None or content is None:
             return self
-        stated = read_json(content, name=name)
+        stated = checkpoints.read_json(content, name=name)
         if not self.is_adapter:
             return replace(self, config=stated)
         config = peft_config(stated)
@@ -354,7 +349,7 @@ class Wanted:
 
     names: tuple[str, ...]
     folder: Path | None = None
-    config: Config | None = None
+    config: checkpoints.Config | None = None
     kin: frozenset[str] = frozenset()
 
     def named_in(self, claims: Iterable[str]) -> bool:
@@ -376,7 +371,7 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
         return member
     if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
         return replace(member, refusal=ModelError("other-base", _named(member.claims)))
-    own, base = (model_type(c) for c in (member.config, wanted.config))
+    own, base = (checkpoints.model_type(c) for c in (member.config, wanted.config))
     if member.is_adapter or own is None or base is None or own == base:
         return member
     types = f"its architecture is {shown(own)}, the base's is {shown(base)}"
@@ -417,7 +412,7 @@ def kind_of(member: Member) -> Kind:
     if member.is_adapter:
         return "adapter"
     declared = (member.config or {}).get("quantization_config")
-    is_declared = isinstance(declared, Mapping) and is_eight_bit(declared)
+    is_declared = isinstance(declared, Mapping) and checkpoints.is_eight_bit(declared)
     if is_declared or format_of(member) == "gguf":
         return "quantized"
     if member.hub is not None and member.hub.kind in ("quantized", "other"):
@@ -430,7 +425,7 @@ def format_of(member: Member) -> Format:
     names = file_names(member)
     if names is None:
         return "unknown"
-    chosen = choose_weights(names, adapter=member.is_adapter)
+    chosen = checkpoints.choose_weights(names, adapter=member.is_adapter)
     if chosen is None:
         return "gguf" if any(name.endswith(".gguf") for name in names) else "none"
     form: Format = "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
@@ -456,36 +451,6 @@ class LabelRow:
     dataset: str | None
     author: str | None
     run: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelMatches:
-    """Which rows of a labels file name a model; `nearest`: the most similar model of each of the
-    first unmatched names."""
-
-    path: Path
-    rows: int
-    unmatched: tuple[str, ...]
-    nearest: Mapping[str, str]
-
-    @property
-    def matched(self) -> int:
-        return self.rows - len(self.unmatched)
-
-    def __str__(self) -> str:
-        line = f"{self.path.name}: {count(self.rows, 'row')}, {self.matched} matched"
-        if not self.unmatched:
-            return line
-        names = [
-            f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
-            for name in self.unmatched[:NAMES_SHOWN]
-        ]
-        listed = ", ".join(names) + (", …" if len(self.unmatched) > NAMES_SHOWN else "")
-        how = "nearest: " if self.nearest else ""
-        return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
-
-    def to_json(self) -> dict[str, object]:
-        return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,29 +496,38 @@ class LabelsFile:
             run=before.run if row.run is None else row.run or record.run,
         )
 
-    def match(self, members: Sequence[Member], *, of_some: bool = False) -> LabelMatches:
-        """Which rows name a member; a `SourceError` if none does, though there are rows.
+    def match(self, members: Sequence[Member], *, of_some: bool = False) -> dict[str, object]:
+        """How many rows there are and name a member, and the names of the others, which are logged;
+        a `SourceError` if all are such.
 
         Of members that are not all that the file is about (`of_some`), the rows that name one.
         """
         matched = {row.model for m in members for row in self.rows_of(m.record, m.folder)}
-        if of_some:
-            return LabelMatches(path=self.path, rows=len(matched), unmatched=(), nearest={})
-        unmatched = tuple(name for name, row in self.by_id.items() if row.model not in matched)
-        ids = [member.record.id for member in members]
-        matches = LabelMatches(
-            path=self.path,
-            rows=len(self.by_id),
-            unmatched=unmatched,
-            nearest=_nearest(unmatched[:NAMES_SHOWN], ids),
-        )
-        if unmatched and not matched:
-            listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
-            raise SourceError(
-                f"{matches}; a row's model is an id or a path beside the file; the models here "
-                f"are: {listed}"
-            )
-        return matches
+        rows = len(matched) if of_some else len(self.by_id)
+        others = [name for name, row in self.by_id.items() if row.model not in matched]
+        unmatched = [] if of_some else others
+        n_matched = rows - len(unmatched)
+        if unmatched:
+            ids = [member.record.id for member in members]
+            line = f"{self.path.name}: {count(rows, 'row')}, {n_matched} matched"
+            line = f"{line}; {_name_strangers(unmatched, ids)}"
+            if not matched:
+                listed = ", ".join(map(shown, ids[:NAMES_SHOWN])) + ", …" * (len(ids) > NAMES_SHOWN)
+                raise SourceError(
+                    f"{line}; a row's model is an id or a path beside the file; the models here "
+                    f"are: {listed}"
+                )
+            log.info("%s", line)
+        return {"rows": rows, "matched": n_matched, "unmatched": unmatched}
+
+
+def _name_strangers(names: Sequence[str], ids: Sequence[str]) -> str:
+    """Rows that name no model, the first with the most similar id."""
+    near = {name: nearest_names(name, ids) for name in names[:NAMES_SHOWN]}
+    lines = [" → ".join(map(shown, (name, *found[:1]))) for name, found in near.items()]
+    how = "nearest: " if any(near.values()) else ""
+    listed = ", ".join(lines) + ", …" * (len(names) > NAMES_SHOWN)
+    return f"{len(names)} name no model here, {how}{listed}"
 
 
 def read_labels(path: Path) -> LabelsFile:
@@ -580,11 +554,6 @@ def read_labels(path: Path) -> LabelsFile:
     return LabelsFile(path, by_id, by_folder)
 
 
-def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    near = {name: nearest_names(name, ids) for name in names}
-    return {name: ids[0] for name, ids in near.items() if ids}
-
-
 ADAPTER = "adapter_config.json"
 CARD = "README.md"
 
@@ -605,9 +574,9 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
         record = ModelRecord(id=storable(id), base=base, source=storable(str(place or root / id)))
         if place is None:
             yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
-        elif is_foreign_lora(place.name) and not place.is_dir():
+        elif checkpoints.is_foreign_lora(place.name) and not place.is_dir():
             record = replace(record, kind="adapter", method=None)
-            yield Member(record=record, refusal=foreign_lora(place.name))
+            yield Member(record=record, refusal=checkpoints.foreign_lora(place.name))
         elif place != leave_out:
             yield read_member(place, id=id, base=base, given=root)
     if walk.left_out:
@@ -666,33 +635,35 @@ def _describe(member: Member) -> Member:
     files, record = member.files, member.record
     assert files is not None
     names = sorted(files.names())
-    adapter = is_adapter(names)
+    adapter = checkpoints.is_adapter(names)
     front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
-    weights = [name for name in names if name in ADAPTER_WEIGHTS]
+    weights = [name for name in names if name in checkpoints.ADAPTER_WEIGHTS]
     if not adapter:
         stored = (name for name in names if name.endswith((".safetensors", ".bin")))
         weights = [name for name in stored if not name.startswith(("adapter", "training"))]
-    chosen = choose_weights(names, adapter=adapter)
+    chosen = checkpoints.choose_weights(names, adapter=adapter)
     weights = weights or [name for name in names if name == chosen]
     record = replace(
         record,
         signature=files.signature(),
         kind="adapter" if adapter else "full",
         method=None if adapter else "full",
-        **asdict(label),
+        **label,
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(map(files.size, weights)),
         notes=parents_note(card_bases(front)),
     )
     member = replace(member, is_merge=bool(record.notes))
-    foreign = next(filter(is_foreign_lora, names), None)
+    foreign = next(filter(checkpoints.is_foreign_lora, names), None)
     if foreign is not None and chosen is None:
-        return replace(member, record=record, refusal=foreign_lora(foreign))
+        return replace(member, record=record, refusal=checkpoints.foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config: Config | None = files.json(config_name) if config_name in names else None
+        config: checkpoints.Config | None = (
+            files.json(config_name) if config_name in names else None
+        )
     except ModelError as err:
         return replace(member, record=record, refusal=err)
     config = peft_config(config) if config is not None and adapter else config
@@ -703,7 +674,7 @@ def _describe(member: Member) -> Member:
         record = replace(record, task=task, method=stated_method(settings))
     else:
         claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
-        scheme = quantization(config, (), names)
+        scheme = checkpoints.quantization(config, (), names)
     return replace(
         member,
         record=replace(record, base_raw=claims[0] if claims else None),
@@ -713,7 +684,7 @@ def _describe(member: Member) -> Member:
     )
 
 
-def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
+def _read_card(files: checkpoints.ModelFolder) -> tuple[dict[str, object], str]:
     """(front matter, body); both empty where it is no file, as a card is no part of a model."""
     try:
         start = files.start(CARD, 4 * MAX_CARD_CHARS)
@@ -724,7 +695,7 @@ def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
     return split_card(start.decode("utf-8", "replace"))
 
 
-def stated_license(files: ModelFolder) -> str | None:
+def stated_license(files: checkpoints.ModelFolder) -> str | None:
     """The licence that a folder's card names."""
     front = _read_card(files)[0] if CARD in files.names() else {}
     return text_or_none(front.get("license"))
@@ -747,7 +718,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         source="hub",
         author=model.id.split("/")[0] if "/" in model.id else None,
         run=model.id,
-        **asdict(label),
+        **label,
         task=model.pipeline_tag,
         license=model.license,
         downloads=model.downloads,
@@ -806,4 +777,4 @@ def with_card_label(member: Member, session: HubSession) -> Member:
     except Exception:
         log.debug("%s: defect while reading its card", member.record.id, exc_info=True)
         return member
-    return replace(member, record=replace(member.record, **asdict(label)))
+    return replace(member, record=replace(member.record, **label))

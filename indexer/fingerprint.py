@@ -27,7 +27,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -48,7 +47,7 @@ from .delta import (
     factorise,
     largest_noise_sigma,
 )
-from .lexicon import BaseLexicon, ResponseSum
+from .lexicon import BaseLexicon, stored_responses
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 """Numbers of buckets that are drawn; a circular sketch folded to a length has them modulo it."""
@@ -420,9 +419,8 @@ class MeanFactorsPool:
 
     def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         signed = fix_signs(factors.u) * factors.sigma
-        padded = torch.zeros(signed.shape[0], self.recipe.rank)
-        padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
-        return {"mean": padded}
+        missing = self.recipe.rank - signed.shape[1]
+        return {"mean": torch.nn.functional.pad(signed, (0, missing))}
 
     def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
         scaled = features["mean"]
@@ -518,20 +516,6 @@ class MeasuredUpdate:
     answers: torch.Tensor | None = None
 
 
-Measurement = TypeVar("Measurement")
-
-
-@runtime_checkable
-class Collector(Protocol[Measurement]):
-    """What takes a model's updates, matrix by matrix."""
-
-    def measure(self, update: MatrixUpdate) -> Measurement:
-        """The measurement of one update; in any thread."""
-
-    def take(self, measured: Measurement) -> None:
-        """Add it; in one thread, in a fixed order."""
-
-
 @dataclass(slots=True)
 class UpdateCollector:
     """Takes ΔW matrix by matrix; keeps statistics and pooled features, never the matrices."""
@@ -539,7 +523,7 @@ class UpdateCollector:
     recipes: Sequence[records.Recipe]
     layout: Layout
     lexicon: BaseLexicon | None = None
-    _responses: ResponseSum = field(default_factory=ResponseSum)
+    _answers: torch.Tensor = field(default_factory=lambda: torch.zeros(1))
     _pools: list[Pool] = field(default_factory=list)
     _linear: LinearPool | None = None
     _slots: dict[records.Slot, _SlotSums] = field(default_factory=dict)
@@ -559,20 +543,15 @@ class UpdateCollector:
         if delta.norm <= max(LEAST_NORM, ZERO_UPDATE * (update.weight_norm or 0.0)):
             return MeasuredUpdate(rest, zeros, linear)
         noise = largest_noise_sigma(update.noise_norm, delta.shape)
-        by_steps: dict[int, Factors] = {}
-        features = []
-        for pool in self._pools:
-            steps = POWER_STEPS[pool.recipe.name]
-            if steps not in by_steps:
-                rank = max(r.rank for r in self.recipes if POWER_STEPS[r.name] == steps)
-                by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
-            factors = by_steps[steps].above(noise).first(pool.recipe.rank)
-            features.append((factors, pool.features(update, factors)))
-        factors = next(iter(by_steps.values()))
-        answers = None
-        if self.lexicon is not None:
-            answers = self.lexicon.answers(update, factors.above(noise))
-        return MeasuredUpdate(rest, zeros, linear, factors, tuple(features), answers)
+        found = [
+            factorise(delta, r.rank, seed=r.seed, power_steps=POWER_STEPS[r.name])
+            for r in self.recipes
+        ]
+        seen = [factors.above(noise) for factors in found]
+        pairs = zip(self._pools, seen, strict=True)
+        features = tuple((factors, pool.features(update, factors)) for pool, factors in pairs)
+        answers = self.lexicon.answers(update, seen[0]) if self.lexicon is not None else None
+        return MeasuredUpdate(rest, zeros, linear, found[0], features, answers)
 
     def take(self, measured: MeasuredUpdate) -> None:
         update = measured.update
@@ -587,7 +566,8 @@ class UpdateCollector:
             self._linear.take(update.slot, measured.linear)
         if measured.factors is None:
             return
-        self._responses.take(measured.answers)
+        if measured.answers is not None:
+            self._answers = self._answers + measured.answers
         sums.update_sq += measured.factors.fro_norm**2
         sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
@@ -619,7 +599,7 @@ class UpdateCollector:
 
     def responses(self) -> Int8[np.ndarray, " words"]:
         """What the model's update answers to, as `Footprint` has it."""
-        return self._responses.stored()
+        return stored_responses(self._answers)
 
     def linear_sketch(self) -> records.LinearSketch | None:
         return None if self._linear is None else self._linear.sketch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Literal
@@ -60,23 +60,38 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
         return _none(f"its input embedding is stored as {ref.dtype}")
     if ref.shape[1] != base_ref.shape[1]:
         return _none(f"its input embedding is {ref.shape[1]} wide, the base's {base_ref.shape[1]}")
-    rows = min(ref.shape[0], base_ref.shape[0])
-    ranges = _ranges(rows, job)
-    with _pairs(checkpoint, ref, base, base_ref, ranges) as pairs:
-        notes, pairs = _without_flaws(pairs)
+    n_rows = min(ref.shape[0], base_ref.shape[0])
+    chosen = _chosen_rows(n_rows, job)
+    height = max(64, row_moves.MOST_BLOCK // ref.shape[1])
+    with ExitStack() as opened:
+        theirs = opened.enter_context(_rows(base.checkpoint, base_ref, chosen, base))
+        ours = opened.enter_context(_rows(checkpoint, ref, chosen))
+        blocks = zip(torch.split(theirs, height), torch.split(ours, height), strict=True)
+        notes, pairs = _without_flaws(blocks)
         moves = row_moves.measure_rows(pairs, is_tied=_is_head_too(checkpoint, ref, member.config))
-    places = np.concatenate([np.arange(start, stop) for start, stop in ranges])
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
-    footprint = Footprint(
-        kind=moves.kind,
-        vocabulary=rows,
-        tokens=places[moves.rows].astype(np.uint32),
-        strengths=row_moves.strengths_of(moves),
-        share=len(places) / rows if rows else 1.0,
-        note="; ".join(notes) or None,
-    )
+    share, note = len(chosen) / n_rows, "; ".join(notes) or None
+    footprint = _of_moves(moves, n_rows, np.array(chosen), share, note)
     return _with_tokenizer(footprint, member, job, differs=ref.shape[0] != base_ref.shape[0])
+
+
+def _of_moves(
+    moves: row_moves.RowMoves,
+    vocabulary: int,
+    tokens: np.ndarray,
+    share: float = 1.0,
+    note: str | None = None,
+) -> Footprint:
+    """The footprint of an embedding of which these `tokens` were read."""
+    return Footprint(
+        kind=moves.kind,
+        vocabulary=vocabulary,
+        tokens=tokens[moves.rows].astype(np.uint32),
+        strengths=row_moves.strengths_of(moves),
+        share=share,
+        note=note,
+    )
 
 
 def _is_head_too(checkpoint: Checkpoint, ref: TensorRef, config: Config | None) -> bool:
@@ -90,55 +105,34 @@ def _is_head_too(checkpoint: Checkpoint, ref: TensorRef, config: Config | None) 
 _LANGUAGE_HEAD = re.compile(r"LMHead|For(?:CausalLM|MaskedLM|ConditionalGeneration|PreTraining)")
 
 
-def _ranges(rows: int, job: IndexJob) -> list[tuple[int, int]]:
+def _chosen_rows(n_rows: int, job: IndexJob) -> range:
     """The rows that are read, by the base's alone."""
     if job.parts is None:
-        return [(0, rows)]
-    length = max(1, math.floor(rows * job.parts.share * FOR_CONTENT))
-    start = math.floor(BLOCK_AT * (rows - length))
-    return [(start, start + length)]
-
-
-@contextmanager
-def _pairs(
-    checkpoint: Checkpoint,
-    ref: TensorRef,
-    base: BaseWeights,
-    base_ref: TensorRef,
-    ranges: Sequence[tuple[int, int]],
-) -> Iterator[row_moves.RowPairs]:
-    """Blocks of the base's and the model's rows, for as long as the block lasts."""
-    height = max(64, row_moves.MOST_BLOCK // max(1, ref.shape[1]))
-    with ExitStack() as opened:
-        theirs = opened.enter_context(_rows(base.checkpoint, base_ref, ranges, base))
-        ours = opened.enter_context(_rows(checkpoint, ref, ranges))
-        yield [
-            pair
-            for mine, other in zip(theirs, ours, strict=True)
-            for pair in zip(torch.split(mine, height), torch.split(other, height), strict=True)
-        ]
+        return range(n_rows)
+    length = max(1, math.floor(n_rows * job.parts.share * FOR_CONTENT))
+    start = math.floor(BLOCK_AT * (n_rows - length))
+    return range(start, start + length)
 
 
 @contextmanager
 def _rows(
-    checkpoint: Checkpoint,
-    ref: TensorRef,
-    ranges: Sequence[tuple[int, int]],
-    base: BaseWeights | None = None,
-) -> Iterator[list[torch.Tensor]]:
-    """The rows of each range; a remote base's are held for the models to come."""
-    if ranges[0] != (0, ref.shape[0]) and ranges != [(0, min(ranges[0][1], ref.shape[0]))]:
-        blocks = {(s, e): RowBlock(ref.name, s, e) for s, e in ranges}
-        got = {(b.start, b.stop): rows for b, rows in checkpoint.stream_rows(blocks.values())}
-        yield [got[place] for place in ranges]
+    checkpoint: Checkpoint, ref: TensorRef, chosen: range, base: BaseWeights | None = None
+) -> Iterator[torch.Tensor]:
+    """The chosen rows; all of a remote base's are held for the models to come."""
+    if chosen.start:
+        block = RowBlock(ref.name, chosen.start, chosen.stop)
+        ((_, rows),) = checkpoint.stream_rows([block])
+        yield rows
     elif base is not None and not checkpoint.concurrent:
-        yield [base.held_embedding(ref.name)[: ranges[0][1]]]
+        yield base.held_embedding(ref.name)[: chosen.stop]
     else:
         with checkpoint.view(ref.name) as tensor:
-            yield [tensor[: ranges[0][1]]]
+            yield tensor[: chosen.stop]
 
 
-def _without_flaws(pairs: row_moves.RowPairs) -> tuple[list[str], row_moves.RowPairs]:
+def _without_flaws(
+    pairs: Iterable[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[list[str], row_moves.RowPairs]:
     """What is said of rows that were not trained but damaged or cleared, and the pairs with zeros
     in their place, which count as no rows. Raises `ModelError` where there are no others."""
     n_broken, n_cleared, n_left, clean = 0, 0, 0, []
@@ -189,16 +183,10 @@ def _trained_tokens(member: Member, checkpoint: Checkpoint, name: str, job: Inde
         return _none(f"its trained tokens are {rows.shape[1]} wide, the base's {ref.shape[1]}")
     known = np.flatnonzero(indices < ref.shape[0])
     known = known[np.argsort(indices[known])]
-    with _rows(base.checkpoint, ref, [(0, ref.shape[0])], base) as (embedding,):
+    with _rows(base.checkpoint, ref, range(ref.shape[0]), base) as embedding:
         moves = row_moves.measure_few_rows(embedding[indices[known]], rows[known])
-    return Footprint(
-        kind=moves.kind,
-        vocabulary=ref.shape[0],
-        tokens=indices[known][moves.rows].astype(np.uint32),
-        strengths=row_moves.strengths_of(moves),
-        share=len(known) / ref.shape[0],
-        note=f"{count(len(indices), 'token')} may move at all",
-    )
+    share, note = len(known) / ref.shape[0], f"{count(len(indices), 'token')} may move at all"
+    return _of_moves(moves, ref.shape[0], indices[known], share, note)
 
 
 def _base_embedding(base: BaseWeights) -> TensorRef:
@@ -238,12 +226,7 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
     if len(touched) == len(moved):
         kind, touched = "dense", touched[:0]
     moves = row_moves.RowMoves(kind, touched, moved[touched])
-    return Footprint(
-        kind=kind,
-        vocabulary=len(moved),
-        tokens=touched.astype(np.uint32),
-        strengths=row_moves.strengths_of(moves),
-    )
+    return _of_moves(moves, len(moved), np.arange(len(moved)))
 
 
 def _with_tokenizer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -35,10 +34,7 @@ from .kept_lexicon import MakeLexicon, make_lexicon
 from .lexicon import LexiconOnce
 from .options import IndexOptions
 from .rounding import CANDIDATES
-from .run import IndexRun, ListingProgress, Progress, Report, share_of
-
-log = logging.getLogger(__name__)
-
+from .run import IndexRun, Progress, Report, share_of
 
 MODELS_THAT_TELL = 3
 """Models of a family from which on their shapes tell whether another one belongs to it."""
@@ -171,15 +167,13 @@ def index_family(
     labels = read_labels(Path(options.labels)) if options.labels else None
     base = meant_base(catalog, options)
     wanted = wanted_base(base)
-    listing = progress.listing if isinstance(progress, ListingProgress) else iter
+    listing = getattr(progress, "listing", iter)
     walk = WalkCounts()
     members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
         raise SourceError(nothing_found(options, base, walk, catalog))
     wanted = replace(wanted, kin=frozenset(m.hub.id for m in members if options.hub and m.hub))
     matches = labels.match(members, of_some=options.only is not None) if labels else None
-    if matches is not None and matches.unmatched:
-        log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
         told = {row.id: row for row in catalog.models(base=base.name)}

@@ -6,11 +6,12 @@ import math
 import os
 import re
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -93,7 +94,7 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
     turn, by the modules' names, mostly the files' order: one's last rows and the next one's first
     are one request."""
     parts: dict[Key, ReadPart] = {}
-    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
+    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.row_numbers[0]))
     places: dict[object, int] = {}
     for placement in in_order:
         # Parts that share stored rows, as columns of one in × out matrix, share the block.
@@ -111,45 +112,35 @@ def read_parts(
     checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, ReadPart]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
     """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
-    blocks_of = {
-        p.key: list(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor])) for p in placements
-    }
-    users: dict[RowBlock, list[Placement]] = {}
-    for placement in placements:
-        for block in blocks_of[placement.key]:
-            users.setdefault(block, []).append(placement)
-    held: dict[RowBlock, torch.Tensor] = {}
-    for arrived, rows in checkpoint.stream_rows(list(users)):
-        held[arrived] = rows
-        for placement in list(users[arrived]):
-            blocks = blocks_of[placement.key]
-            if not held.keys() >= set(blocks):
-                continue
-            stored = torch.cat([held[block] for block in blocks])
-            yield placement, placement.cut_rows(stored.T) if placement.transposed else stored
-            for block in blocks:
-                users[block].remove(placement)
-                if not users[block]:
-                    del held[block]
+    users: dict[tuple[RowBlock, ...], list[Placement]] = defaultdict(list)
+    for p in placements:  # whose blocks are the same, or have no row in common
+        users[tuple(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor]))].append(p)
+    groups = list(users.items())
+    owners = {block: n for n, (blocks, _) in enumerate(groups) for block in blocks}
+    held: dict[int, dict[RowBlock, torch.Tensor]] = defaultdict(dict)
+    for arrived, rows in checkpoint.stream_rows(list(owners)):
+        own, (blocks, members) = held[owners[arrived]], groups[owners[arrived]]
+        own[arrived] = rows
+        if len(own) == len(blocks):
+            stored = torch.cat([own.pop(block) for block in blocks])
+            for p in members:
+                yield p, p.cut_rows(stored.T) if p.transposed else stored
 
 
-@dataclass(slots=True)
+@dataclass
 class BaseParts:
     """Which part of every matrix is read, and the base's own: as much memory as that. Safe between
     threads."""
 
     base: Base
     share: float
-    _parts: Mapping[Key, ReadPart] | None = None
     _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
+    @cached_property
     def parts(self) -> Mapping[Key, ReadPart]:
         """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
-        if self._parts is None:
-            self._parts = choose_parts(self.base.weights().placed, self.share)
-        return self._parts
+        return choose_parts(self.base.weights().placed, self.share)
 
     def matrix(self, key: Key) -> tuple[torch.Tensor, float]:
         """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
@@ -186,14 +177,10 @@ def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[Ro
     if placement.transposed:
         yield RowBlock(placement.tensor, first + part.start, first + part.stop)
         return
-    rows = placement.rows
-    if rows is None:
-        rows = slice(0, placement.shape[0])
-    if isinstance(rows, slice):
-        start = first + (rows.start or 0)
-        yield RowBlock(placement.tensor, start + part.start, start + part.stop)
+    chosen = placement.row_numbers[part.start : part.stop]
+    if chosen[-1] - chosen[0] + 1 == len(chosen):  # they rise
+        yield RowBlock(placement.tensor, first + chosen[0], first + chosen[-1] + 1)
         return
-    chosen = rows[part.start : part.stop]
     for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)

@@ -86,25 +86,15 @@ class BaseLexicon:
         return answers.log()
 
 
-@dataclass(slots=True)
-class ResponseSum:
-    """What all matrices of a model answer to, added up."""
-
-    total: torch.Tensor | None = None
-
-    def take(self, answers: torch.Tensor | None) -> None:
-        if answers is not None:
-            self.total = answers if self.total is None else self.total + answers
-
-    def stored(self) -> Int8[np.ndarray, " words"]:
-        """Beside the mean, in steps of a standard deviation; empty where no matrix answered, or
-        all words alike."""
-        responses = np.zeros(1, np.float32) if self.total is None else self.total.numpy()
-        spread = float(responses.std())
-        if not np.isfinite(spread) or spread == 0:
-            return np.zeros(0, np.int8)
-        scaled = STEPS * (responses - responses.mean()) / spread
-        return np.asarray(np.clip(np.round(scaled), -127, 127), dtype=np.int8)
+def stored_responses(total: torch.Tensor) -> Int8[np.ndarray, " words"]:
+    """The answers of all matrices of a model, added up, beside their mean, in steps of a standard
+    deviation; empty where all words are answered alike."""
+    responses = total.numpy()
+    spread = float(responses.std())
+    if not np.isfinite(spread) or spread == 0:
+        return np.zeros(0, np.int8)
+    scaled = STEPS * (responses - responses.mean()) / spread
+    return np.asarray(np.clip(np.round(scaled), -127, 127), dtype=np.int8)
 
 
 class LexiconOnce:

@@ -69,11 +69,11 @@ def _placed(
     found: LayerMap, member: Member, checkpoint: Checkpoint, base: architecture.PlacedModel
 ) -> architecture.PlacedModel:
     by_key = base.by_key
-    placements = []
-    for placement in _in_base(found, member, checkpoint, base):
-        own = by_key.get(placement.key)
-        if own is not None and own.shape == placement.shape:
-            placements.append(replace(placement, module=own.module))
+    placements = [
+        replace(placement, module=own.module)
+        for placement in _in_base(found, member, checkpoint, base)
+        if (own := by_key.get(placement.key)) and own.shape == placement.shape
+    ]
     if not placements:
         raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
     return architecture.PlacedModel(

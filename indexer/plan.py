@@ -86,22 +86,9 @@ SLOT_ROW_BYTES = 200
 MEASURED = "benchmarks/catalog_bytes.py: made models of 12, 72 and 224 slots, within 8 % of it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogBytes:
-    models: int
-    slots: int
-    per_model: int
-    derived_per_model: int
-
-    @property
-    def total(self) -> int:
-        return self.models * (self.per_model + self.derived_per_model)
-
-    def to_json(self) -> dict[str, object]:
-        return {**asdict(self), "total": self.total, "measured": MEASURED}
-
-
-def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: int) -> CatalogBytes:
+def catalog_bytes(
+    recipes: Sequence[Recipe], models: int, slots: int, layers: int
+) -> dict[str, int]:
     """What the catalog keeps: rows, vectors, sketches, linear sketches; all but the first and the
     last are in derived files, too."""
     per_model, derived = ROW_BYTES + SLOT_ROW_BYTES * slots, 0
@@ -111,7 +98,13 @@ def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: in
         if recipe.has_linear_sketch:
             per_model += 4 * (LINEAR_DIM + LINEAR_LAYER_DIM * layers)
     per_model += derived
-    return CatalogBytes(models=models, slots=slots, per_model=per_model, derived_per_model=derived)
+    return {
+        "models": models,
+        "slots": slots,
+        "per_model": per_model,
+        "derived_per_model": derived,
+        "total": models * (per_model + derived),
+    }
 
 
 SAMPLE = 16
@@ -349,7 +342,7 @@ class PlannedRun:
         weights = self.weights
         placements = weights.placed.placements if weights else ()
         parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
-        n_slots = self.disk.slots or ADAPTER_SLOTS
+        n_slots = self.disk["slots"] or ADAPTER_SLOTS
         n_adapters = len(self.to_read) - self.n_full
         slots = n_slots * self.n_full + min(n_slots, ADAPTER_SLOTS) * n_adapters
         arithmetic_s = 1e-9 * PROCESSOR_NS * parameters * self.n_full / cpu_count()
@@ -373,7 +366,7 @@ class PlannedRun:
         }
 
     @property
-    def disk(self) -> CatalogBytes:
+    def disk(self) -> dict[str, int]:
         slots, layers = self.stored_slots, 0
         if self.weights is not None:
             placed = {p.slot for p in self.weights.placed.placements}
@@ -400,7 +393,7 @@ class PlannedRun:
             "requests": self._requests(),
             "walk": asdict(self.walk) if self.options.hub else None,
             "hours": self._hours(),
-            "disk": self.disk.to_json(),
+            "disk": {**self.disk, "measured": MEASURED},
             "notes": self._notes(),
         }
 
@@ -477,7 +470,9 @@ class PlannedRun:
         notes = {
             f"of {count(unknown, 'model')} the size is not known, and counts as 0": unknown,
             f"{count(unnamed, 'adapter')} without a base's name: shapes decide in the run": unnamed,
-            "the base is not read, so that slots and their disk are not known": not self.disk.slots,
+            "the base is not read, so that slots and their disk are not known": not self.disk[
+                "slots"
+            ],
             f"the base cannot be opened: {self.base_failure}": self.base_failure,
             "the base is larger than what stays in memory: download it first": self.base_again,
             "copies of an indexed model are not read; a listing does not show them": is_remote,

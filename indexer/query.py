@@ -16,32 +16,22 @@ import torch
 
 from ..arrays import Float64
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
-from ..records import ROLES, Footprint, Indexed, ModelRecord, Outcome, Recipe, SlotSpectrum
+from ..records import ROLES, Footprint, Indexed, Outcome, Recipe, SlotSpectrum
 from ..store import Catalog
+from . import job as jobs
 from .architecture import Key, PlacedModel, Placement, require_same_layers
 from .base import Base, BaseWeights, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import FEW_BYTES, Checkpoint, TensorRef
 from .delta import RELATIVE_ROUNDING, LowRankDelta, MatrixUpdate, dense, flaw_of, frobenius
 from .family import Member, Wanted, find_member, refuse_strangers
-from .fingerprint import Collector, Layout, Measurement
+from .fingerprint import Layout
 from .footprint import read_footprint
 from .index import known_shapes
-from .job import (
-    MOST_SHARE,
-    BaseParts,
-    IndexJob,
-    base_parts,
-    choose_device,
-    cpu_count,
-    ordered,
-    read_parts,
-    single_torch_thread,
-)
 from .kept_lexicon import known_lexicon
 from .lexicon import LexiconOnce
 from .run import NO_MEMORY, fingerprint_member
 from .untrusted_text import base_key
-from .updates import collect_adapter, collect_full
+from .updates import Measure, Measurement, Take, collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
 
@@ -50,41 +40,41 @@ _ORDER = attrgetter("slot", "part")
 
 def update_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
-) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+) -> tuple[SlotSpectrum, ...]:
     """The spectra of ΔW of every layer matrix, in slot order; nothing is stored, and an adapter is
     taken for one of this base. `device`: where Gram matrices and their eigenvalues are computed.
     Peak: a tensor pair in float32 and the smaller side's Gram matrix in float64, for each thread. A
     `RequestError` if the model cannot be read, or is not this base's."""
-    place = torch.device(choose_device(device, float64=True))
+    place = torch.device(jobs.choose_device(device, float64=True))
     family = resolve_base(catalog, base)
-    collector = _SpectrumCollector(family, place)
-    record = collect_updates(family, model, collector)
-    return record, tuple(sorted(collector.spectra, key=_ORDER))
+    spectra: list[SlotSpectrum] = []
+    measure = partial(_update_spectrum, family, place)
+    collect_updates(family, model, measure, spectra.append)
+    return tuple(sorted(spectra, key=_ORDER))
 
 
 def collect_updates(
-    family: Base, model: str, collector: Collector[Measurement], roles: Sequence[str] = ROLES
-) -> ModelRecord:
-    """Pass the ΔW of every layer matrix of these roles to a collector; nothing is stored, and an
-    adapter is taken for one of this base. A `RequestError` if the model cannot be read, or is not
-    this base's."""
+    family: Base,
+    model: str,
+    measure: Measure[Measurement],
+    take: Take[Measurement],
+    roles: Sequence[str] = ROLES,
+) -> None:
+    """Measure the ΔW of every layer matrix of these roles; nothing is stored, and an adapter is
+    taken for one of this base. A `RequestError` if the model cannot be read, or is not this
+    base's."""
     member = find_member(model, family.name)
     if not member.is_adapter:
         member = refuse_strangers(member, wanted_base(family))
-    job = IndexJob(base=family, threads=cpu_count())
-    with _read_alone(model), ExitStack() as opened:
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        checkpoint = opened.enter_context(closing(member.checkpoint()))
+    job = jobs.IndexJob(base=family, threads=jobs.cpu_count())
+    with _read_alone(model), member.opened() as (member, checkpoint):
         if member.is_adapter:
-            collect_adapter(member, checkpoint, job, collector)
+            collect_adapter(member, checkpoint, job, lambda u: take(measure(u)))
         else:
             family.weights().placed.require_known()
             slots = family.weights().placed.by_key
             only = [key for key, placement in slots.items() if placement.slot.role in roles]
-            collect_full(member, checkpoint, job, collector, only=only)
-    return member.record
+            collect_full(member, checkpoint, job, measure, take, only=only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +92,14 @@ class OpenUpdate:
         return self.base.weights()
 
     def collect(
-        self, collector: Collector[Measurement], only: Collection[Key] | None = None
+        self,
+        measure: Measure[Measurement],
+        take: Take[Measurement],
+        only: Collection[Key] | None = None,
     ) -> None:
-        """Pass ΔW of every layer matrix, or of those in `only`, to the collector."""
-        job = IndexJob(base=self.base, threads=self.threads)
-        collect_full(self.member, self.checkpoint, job, collector, only=only)
+        """Measure ΔW of every layer matrix, or of those in `only`."""
+        job = jobs.IndexJob(base=self.base, threads=self.threads)
+        collect_full(self.member, self.checkpoint, job, measure, take, only=only)
 
 
 @contextmanager
@@ -124,10 +117,7 @@ def open_update(
             line = "it is an adapter already; PEFT loads it as it is"
             raise ModelError("unsupported-adapter", line)
         member = refuse_strangers(member, wanted_base(family))
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        checkpoint = opened.enter_context(closing(member.checkpoint()))
+        member, checkpoint = opened.enter_context(member.opened())
         weights = family.weights()
         placed = place_checkpoint(checkpoint, member.config, whole=True)
         require_same_layers(placed, weights.placed)
@@ -136,7 +126,7 @@ def open_update(
             _compared_bytes(ours[p.tensor], theirs[weights.placed.by_key[p.key].tensor])
             for p in placed.placements
         ]
-        threads = max(1, min(cpu_count(), matrix_bytes // max(sizes, default=1)))
+        threads = max(1, min(jobs.cpu_count(), matrix_bytes // max(sizes, default=1)))
         yield OpenUpdate(member, checkpoint, family, placed, threads)
 
 
@@ -150,9 +140,9 @@ def _compared_bytes(child: TensorRef, base: TensorRef) -> int:
 
 def weight_spectra(
     catalog: Catalog, model: str, base: str, *, device: str = "cpu"
-) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+) -> tuple[SlotSpectrum, ...]:
     """The spectra of the layer matrices themselves; of an adapter, those of its base."""
-    place = torch.device(choose_device(device, float64=True))
+    place = torch.device(jobs.choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
@@ -160,70 +150,56 @@ def weight_spectra(
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
-            if member.refusal is not None:
-                raise member.refusal
-            checkpoint = opened.enter_context(closing(member.checkpoint()))
+            member, checkpoint = opened.enter_context(member.opened())
             placed = place_checkpoint(checkpoint, member.config)
         placed.require_known()
-        return member.record, _stored(placed, checkpoint, place)
+        wanted = placed.by_tensor()
+
+        def spectra(name: str) -> list[SlotSpectrum]:
+            with checkpoint.view(name) as tensor:
+                return [_weight_spectrum(p, p.cut(tensor), place) for p in wanted[name]]
+
+        threads = jobs.cpu_count() if checkpoint.concurrent else 1
+        found = chain.from_iterable(jobs.ordered(spectra, wanted, threads))
+        return tuple(sorted(found, key=_ORDER))
 
 
 @contextmanager
 def _read_alone(model: str) -> Iterator[None]:
     try:
-        with single_torch_thread():
+        with jobs.single_torch_thread():
             yield
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
 
 
-@dataclass(slots=True)
-class _SpectrumCollector:
-    base: Base
-    device: torch.device
-    spectra: list[SlotSpectrum] = field(default_factory=list)
-
-    def measure(self, update: MatrixUpdate) -> SlotSpectrum:
-        """One update's spectrum. Both operands of a subtraction were rounded when stored."""
-        delta, noise, rank = update.delta, update.noise_norm**2, None
-        energies: Float64[np.ndarray, " sigma"] = np.zeros(0)
-        if isinstance(delta, LowRankDelta):
-            noise, rank = 0.0, delta.left.shape[1]
-            left = torch.linalg.qr(delta.left.double()).R
-            right = torch.linalg.qr(delta.right.double().T).R
-            energies = torch.linalg.svdvals(left @ right.T).square().numpy()
-        elif delta is not None:
-            energies = _dense_energies(delta.matrix, self.device)
-        if rank is None and update.weight_norm is not None:
-            with self.base.weights().matrix((update.slot, update.part)) as matrix:
-                noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
-        return SlotSpectrum(
-            slot=update.slot,
-            part=update.part,
-            shape=update.shape,
-            energies=energies,
-            noise_energy=noise,
-            known_rank=rank,
-        )
-
-    def take(self, measured: SlotSpectrum) -> None:
-        self.spectra.append(measured)
+def _update_spectrum(base: Base, device: torch.device, update: MatrixUpdate) -> SlotSpectrum:
+    """One update's spectrum. Both operands of a subtraction were rounded when stored."""
+    delta, noise, rank = update.delta, update.noise_norm**2, None
+    energies: Float64[np.ndarray, " sigma"] = np.zeros(0)
+    if isinstance(delta, LowRankDelta):
+        noise, rank = 0.0, delta.left.shape[1]
+        left = torch.linalg.qr(delta.left.double()).R
+        right = torch.linalg.qr(delta.right.double().T).R
+        energies = torch.linalg.svdvals(left @ right.T).square().numpy()
+    elif delta is not None:
+        energies = _dense_energies(delta.matrix, device)
+    if rank is None and update.weight_norm is not None:
+        with base.weights().matrix((update.slot, update.part)) as matrix:
+            noise += (RELATIVE_ROUNDING[matrix.dtype] * update.weight_norm) ** 2
+    return SlotSpectrum(
+        slot=update.slot,
+        part=update.part,
+        shape=update.shape,
+        energies=energies,
+        noise_energy=noise,
+        known_rank=rank,
+    )
 
 
-def _stored(
-    placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
-) -> tuple[SlotSpectrum, ...]:
-    wanted = placed.by_tensor()
-
-    def spectra(name: str) -> list[SlotSpectrum]:
-        with checkpoint.view(name) as tensor:
-            return [_spectrum(p, p.cut(tensor), device) for p in wanted[name]]
-
-    threads = cpu_count() if checkpoint.concurrent else 1
-    return tuple(sorted(chain.from_iterable(ordered(spectra, wanted, threads)), key=_ORDER))
-
-
-def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
+def _weight_spectrum(
+    placement: Placement, matrix: torch.Tensor, device: torch.device
+) -> SlotSpectrum:
     if flaw := flaw_of(frobenius(matrix), matrix):
         raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
     energies = _dense_energies(matrix, device)
@@ -263,15 +239,15 @@ def fingerprint_query(
     `shapes`: the family's, as of `IndexJob`; the catalog's where they are None. `UnknownModel` if
     there is none; a `RequestError` with the reason code if it cannot be fingerprinted."""
     base = resolve_base(catalog, base_name)
-    job = IndexJob(
+    job = jobs.IndexJob(
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
         layout=catalog.base(base.name).layout if layout is None else layout,
         shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
-        threads=cpu_count(),
-        device=choose_device("auto"),
-        parts=base_parts(base, [recipe]),
+        threads=jobs.cpu_count(),
+        device=jobs.choose_device("auto"),
+        parts=jobs.base_parts(base, [recipe]),
         footprints=True,
         lexicon=LexiconOnce(partial(known_lexicon, catalog, base)),
     )
@@ -287,7 +263,7 @@ def footprint_query(catalog: Catalog, model: str, base_name: str) -> Footprint:
     embedding and the base's are all that is read. A `RequestError` if it cannot be opened."""
     base = resolve_base(catalog, base_name)
     base.plan = FEW_BYTES
-    job = IndexJob(base=base, footprints=True)
+    job = jobs.IndexJob(base=base, footprints=True)
     member = find_member(model, base.name)
     if member.refusal is not None and member.refusal.code != "quantized":
         raise _unanswered(model, member.refusal)
@@ -323,13 +299,13 @@ def fingerprint_sent_adapter(
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
     opened = kind(name=base, folder=path if may_open_base and path.is_absolute() else None)
-    job = IndexJob(
+    job = jobs.IndexJob(
         base=opened,
         wanted=Wanted(names=(base,)),
         recipes=[recipe],
         layout=layout,
         shapes=shapes,
-        parts=base_parts(opened, [recipe]),
+        parts=jobs.base_parts(opened, [recipe]),
     )
     outcome = _fingerprint(find_member(str(folder), base), job)
     if isinstance(outcome, Indexed):
@@ -341,8 +317,8 @@ def fingerprint_sent_adapter(
     raise ModelError(outcome.code, outcome.reason)
 
 
-def _fingerprint(member: Member, job: IndexJob) -> Outcome:
-    with single_torch_thread():
+def _fingerprint(member: Member, job: jobs.IndexJob) -> Outcome:
+    with jobs.single_torch_thread():
         return fingerprint_member(refuse_strangers(member, job.wanted), job)
 
 
@@ -355,46 +331,38 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
     return _guess(catalog, _find(model), model, bases)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenBase:
-    """What a model without a row is studied on, as it was spelled; None where nothing names one.
-    `note`: what the files of an adapter say against it; `is_adapter`: it has no weights of its
-    own."""
-
-    base: str | None
-    note: str = ""
-    is_adapter: bool
-
-
 def choose_base(
     catalog: Catalog, model: str, given: str | None = None, hint: str | None = None
-) -> ChosenBase:
-    """The base of a model without a row: as it is `given`, else as its files name it; `hint`: what
-    may be its base, beside the catalog's. Raises as `guess_base`."""
-    member = _find(model)
-    chosen = partial(ChosenBase, is_adapter=member.is_adapter)
-    if given is not None:
-        stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
-        if not member.is_adapter or stranger is None or stranger.code != "other-base":
-            return chosen(base=given)
+) -> tuple[str | None, bool, str]:
+    """What a model without a row is studied on, as it was spelled, None where nothing names a base;
+    whether it is an adapter, without weights of its own; and what its files say against that base.
+    The base is as it is `given`, else as the model's files name it; `hint`: what may be its base,
+    beside the catalog's. Raises as `guess_base`."""
+    member, note = _find(model), ""
+    if given is None:
+        return _base_of(catalog, member, model, hint), member.is_adapter, note
+    stranger = refuse_strangers(member, names_of_base(catalog, given)).refusal
+    if member.is_adapter and stranger is not None and stranger.code == "other-base":
         note = f"{model} {stranger.reason}; it is studied on {given}, as --base says"
-        return chosen(base=given, note=note)
+    return given, member.is_adapter, note
+
+
+def _base_of(catalog: Catalog, member: Member, model: str, hint: str | None) -> str | None:
     bases = catalog.bases()
-    places = [*([] if hint is None else [hint]), *bases]
     if member.is_adapter and member.claims:
         if hint is not None and _named(catalog, member, [hint]):
-            return chosen(base=hint)
+            return hint
         if not bases:
-            return chosen(base=member.claims[0])
+            return member.claims[0]
         try:
-            return chosen(base=_guess(catalog, member, model, bases))
+            return _guess(catalog, member, model, bases)
         except RequestError as err:
             raise RequestError(f"{err}; --base BASE says on which it is studied") from None
     if hint is not None or not bases:
-        return chosen(base=next(iter((*places, *member.claims)), None))
+        return hint or next(iter(member.claims), None)
     base = _guess(catalog, member, model, bases)
     fits = refuse_strangers(member, names_of_base(catalog, base)).refusal is None
-    return chosen(base=base if fits else None)
+    return base if fits else None
 
 
 def _find(model: str) -> Member:
@@ -457,7 +425,7 @@ class RowSample:
     """The same rows of models of one base, (rows, in) by slot and part, in their stored types."""
 
     base: Base
-    parts: BaseParts
+    parts: jobs.BaseParts
     shapes: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     """Of every tensor of the full models that were read, by source."""
 
@@ -468,8 +436,8 @@ class RowSample:
         opened.plan = FEW_BYTES
         entries = sum(p.shape[0] * p.shape[1] for p in opened.weights().placed.placements)
         share = min(max(ROW_SHARE, LEAST_ENTRIES / max(1, entries)), MOST_ENTRIES / max(1, entries))
-        share = min(share, MOST_SHARE)
-        return cls(opened, BaseParts(opened, share))
+        share = min(share, jobs.MOST_SHARE)
+        return cls(opened, jobs.BaseParts(opened, share))
 
     @property
     def modules(self) -> Mapping[Key, str]:
@@ -479,41 +447,28 @@ class RowSample:
     def of_the_base(self) -> dict[Key, torch.Tensor]:
         return {key: self.parts.matrix(key)[0] for key in sorted(self.parts.parts)}
 
-    @single_torch_thread()
+    @jobs.single_torch_thread()
     def read(self, source: str) -> dict[Key, torch.Tensor]:
         """Those of the model in a folder or of a Hub id; of an adapter, added to the base's.
 
         Raises:
             ModelError: it cannot be read, or has not the base's layers.
         """
-        member = find_member(source, self.base.name)
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config()
-        with closing(member.checkpoint(FEW_BYTES)) as checkpoint:
+        with find_member(source, self.base.name).opened(FEW_BYTES) as (member, checkpoint):
             if not member.is_adapter:
                 self.shapes[source] = {n: tuple(ref.shape) for n, ref in checkpoint.tensors.items()}
                 placed = place_checkpoint(checkpoint, member.config)
                 placed.require_known()
                 require_same_layers(placed, self.base.weights().placed)
-                read = read_parts(checkpoint, placed.placements, self.parts.parts)
+                read = jobs.read_parts(checkpoint, placed.placements, self.parts.parts)
                 return {placement.key: rows.clone() for placement, rows in read}
-            keeper = _Deltas()
-            collect_adapter(member, checkpoint, IndexJob(base=self.base, parts=self.parts), keeper)
-        rows = self.of_the_base()
-        for key, delta in keeper.deltas.items():
-            rows[key] = (rows[key].float() + delta).to(rows[key].dtype)
+            rows = self.of_the_base()
+
+            def add(update: MatrixUpdate) -> None:
+                key, delta = (update.slot, update.part), update.delta
+                if delta is not None:
+                    rows[key] = (rows[key].float() + dense(delta)).to(rows[key].dtype)
+
+            job = jobs.IndexJob(base=self.base, parts=self.parts)
+            collect_adapter(member, checkpoint, job, add)
         return rows
-
-
-@dataclass(slots=True)
-class _Deltas:
-    deltas: dict[Key, torch.Tensor] = field(default_factory=dict)
-
-    def measure(self, update: MatrixUpdate) -> tuple[Key, torch.Tensor | None]:
-        key, delta = (update.slot, update.part), update.delta
-        return key, None if delta is None else dense(delta).clone()
-
-    def take(self, measured: tuple[Key, torch.Tensor | None]) -> None:
-        if measured[1] is not None:
-            self.deltas[measured[0]] = measured[1]

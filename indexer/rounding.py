@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 
 import torch
 
@@ -75,14 +75,9 @@ class RoundedRows:
         return values * ((values * self.values).sum(0) / squares)
 
 
-@dataclass(frozen=True, slots=True)
-class _RoundedCandidate:
-    """A candidate's values in the rows of a copy, and how far they are from its numbers: the share
-    that its rounding does not give, or the distance where a rounding is not exact."""
-
-    id: str
-    far: float
-    values: list[torch.Tensor]
+_Compared = tuple[float, str, list[torch.Tensor]]
+"""How far a candidate is from the numbers of a copy: the share that its rounding does not give, or
+the distance where a rounding is not exact; its id, and its values in the copy's rows."""
 
 
 def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
@@ -93,14 +88,14 @@ def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
     try:
         with closing(open_local(member.folder, given=member.given)) as copy:
             rows = list(_rows_of(copy, member))
-        nearest: list[_RoundedCandidate] = []
+        nearest: list[_Compared] = []
         for candidate in candidates if rows else ():
             if candidate.record.id != member.record.id and (values := _same_rows(candidate, rows)):
                 far = _distance([r.values for r in rows], values)
                 if rows[0].is_exact:
                     far = 1 - _equal_share(rows, values)
-                compared = _RoundedCandidate(candidate.record.id, far, values)
-                nearest = sorted([*nearest, compared], key=attrgetter("far"))[:NEAREST]
+                nearest.append((far, candidate.record.id, values))
+                nearest = sorted(nearest, key=itemgetter(0))[:NEAREST]
         return _line(rows, nearest) if nearest else None
     # what is said of the copy is why it was refused
     except Exception as err:
@@ -108,20 +103,20 @@ def original_of(member: Member, candidates: Sequence[Member]) -> str | None:
         return None
 
 
-def _line(rows: list[RoundedRows], nearest: list[_RoundedCandidate]) -> str | None:
-    best, *others = nearest
+def _line(rows: list[RoundedRows], nearest: list[_Compared]) -> str | None:
+    (far, best, values), *others = nearest
     if rows[0].is_exact:
         # models that share these rows, as frozen ones, are as near
-        names = [c.id for c in nearest if _distance(c.values, best.values) == 0]
-        return f"a rounding of {' or '.join(names)}" if best.far <= MOVED else None
-    own = _distance([r.rounded(v) for r, v in zip(rows, best.values, strict=True)], best.values)
-    if not others or best.far > MOST * own:
+        names = [id for _, id, theirs in nearest if _distance(theirs, values) == 0]
+        return f"a rounding of {' or '.join(names)}" if far <= MOVED else None
+    own = _distance([r.rounded(v) for r, v in zip(rows, values, strict=True)], values)
+    if not others or far > MOST * own:
         return None
-    n_values = sum(values.numel() for values in best.values)
-    apart = _distance(best.values, others[0].values)
-    deviation = 2 * best.far * apart / math.sqrt(n_values)
-    is_clear = others[0].far ** 2 - best.far**2 > CLEAR * deviation
-    return f"of the models that are known it is nearest to {best.id}" if is_clear else None
+    next_far, _, next_values = others[0]
+    n_values = sum(matrix.numel() for matrix in values)
+    deviation = 2 * far * _distance(values, next_values) / math.sqrt(n_values)
+    is_clear = next_far**2 - far**2 > CLEAR * deviation
+    return f"of the models that are known it is nearest to {best}" if is_clear else None
 
 
 def _equal_share(rows: list[RoundedRows], read: list[torch.Tensor]) -> float:

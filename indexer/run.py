@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -44,7 +44,7 @@ from ..results import count
 from ..store import Catalog, ModelRow, Part, PartFolder, commit_part, may_record
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
 from .embedding import find_embedding, is_before_layers
-from .family import LabelMatches, Member, refuse_strangers, with_card_label
+from .family import Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
 from .hub import HubSession, HubWeights, is_repo_id
@@ -64,23 +64,13 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 
 @runtime_checkable
 class Progress(Protocol):
-    """What a run reports to as it goes; the command line draws it."""
+    """What a run reports to as it goes; the command line draws it. One that has `listing` is given
+    the members to pass on as they are listed. One that has `reading` is given what to call, at any
+    moment and from any thread, for the bytes that have come and all that will have."""
 
     def begin(self, models: int, bytes_total: int) -> None: ...
 
     def outcome(self, outcome: Outcome) -> None: ...
-
-
-@runtime_checkable
-class ReadingProgress(Progress, Protocol):
-    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
-        """What to call, at any moment and from any thread, for the bytes that have come and all
-        that will have."""
-
-
-@runtime_checkable
-class ListingProgress(Progress, Protocol):
-    def listing(self, members: Iterable[Member]) -> Iterable[Member]: ...
 
 
 @dataclass(slots=True)
@@ -100,7 +90,7 @@ class Report:
     bytes_read: int = 0
     bytes_total: int = 0
     seconds: float = 0.0
-    labels: LabelMatches | None = None
+    labels: Mapping[str, object] | None = None
     guessed: int = 0
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
@@ -122,9 +112,9 @@ class Report:
             for m in fresh
         }
         progress.begin(len(fresh), sum(sizes.values()))
-        if job is not None and isinstance(progress, ReadingProgress):
+        if job is not None and (reading := getattr(progress, "reading", None)):
             job.meter.expect(sizes)
-            progress.reading(job.bytes_read)
+            reading(job.bytes_read)
 
     def end(self, base_bytes: int) -> Report:
         self.base_bytes_read = base_bytes
@@ -224,7 +214,7 @@ class Report:
             "bytes_wanted": self.bytes_wanted,
             "base_bytes_read": self.base_bytes_read,
             "seconds": round(self.seconds, 3),
-            "labels": self.labels.to_json() if self.labels else None,
+            "labels": self.labels,
             "labels_guessed": self.guessed,
             "unlisted": self.unlisted,
         }
@@ -301,19 +291,20 @@ def _read(
         job.meter.opened(member.record.id, checkpoint)
         lexicon = job.lexicon.get()
         collector = UpdateCollector(job.recipes, job.layout, lexicon)
+        measure, take = collector.measure, collector.take
         footprint, record = None, member.record
         if job.footprints and job.parts is None and _embedding_is_first(member, checkpoint):
             footprint = read_footprint(member, checkpoint, job)
         if member.is_adapter:
-            record = collect_adapter(member, checkpoint, job, collector)
+            record = collect_adapter(member, checkpoint, job, lambda u: take(measure(u)))
         else:
             placed = None if moved is None else moved.placed
-            unread = collect_full(member, checkpoint, job, collector, placed)
+            unread = collect_full(member, checkpoint, job, measure, take, placed)
             how = checkpoint.note if isinstance(checkpoint, DerivedCheckpoint) else ""
             notes = [moved.note if moved else "", how, unread, *_other_claim(member, job)]
             form = form_of(checkpoint.tensors, layer_matrices(checkpoint.tensors, member.config))
             notes = [*record.notes, *filter(None, notes)]
-            record = replace(record, notes=tuple(notes), **asdict(form))
+            record = replace(record, notes=tuple(notes), **form)
         if job.footprints and footprint is None:
             footprint = read_footprint(member, checkpoint, job)
         if footprint is not None and lexicon is not None:
@@ -638,16 +629,6 @@ OBJECT_STORE_BYTES = 80 << 20
 """Nothing but leases and paths travels through Ray; 75 MiB is the least that it takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A lease that ended: the path of its part, or why there is none; neither, where its worker
-    ended with it."""
-
-    lease: Lease
-    path: str | None = None
-    reason: str | None = None
-
-
 @dataclass(slots=True)
 class RayCluster:
     """Workers of a Ray cluster, actors that read one lease at a time; `tasks`: lease and worker by
@@ -661,9 +642,10 @@ class RayCluster:
         worker = self.idle.pop()
         self.tasks[worker.write_part.remote(lease)] = lease, worker
 
-    def ended(self) -> Ended:
-        """The next lease that ends; a `RequestError` if the cluster is gone, else what a worker
-        says of all its work, such as a full disk."""
+    def ended(self) -> tuple[Lease, str | None, str]:
+        """The next lease that ends, with the path of its part; else why there is none, "" where
+        its worker ended with it. A `RequestError` if the cluster is gone, or what a worker says
+        of all its work, such as a full disk."""
         ray, done = self.ray, list[Any]()
         while not done:
             if not ray.is_initialized():
@@ -675,14 +657,14 @@ class RayCluster:
         lease, worker = self.tasks.pop(reference)
         self.idle.append(worker)
         try:
-            return Ended(lease, path=ray.get(reference))
+            return lease, ray.get(reference), ""
         except ray.exceptions.RayTaskError as err:
             if isinstance(err.cause, DeltadexError):
                 raise err.cause from None
-            return Ended(lease, reason=_line(err.cause or err))
+            return lease, None, _line(err.cause or err)
         except ray.exceptions.RayError as err:
             log.info("a worker ended: %s", type(err).__name__)
-            return Ended(lease)
+            return lease, None, ""
 
 
 @contextmanager
@@ -973,18 +955,18 @@ def _written(
     while queue or cluster.tasks:
         while queue and cluster.idle:
             cluster.submit(queue.popleft())
-        ended = cluster.ended()
-        if ended.path is not None:
+        lease, path, reason = cluster.ended()
+        if path is not None:
             # its worker reads on while the part is committed
             if queue:
                 cluster.submit(queue.popleft())
-            yield folder.read(ended.path)
-        elif ended.reason is not None:
-            yield refused_part(ended.lease, job, ended.reason)
-        elif again := _again(ended.lease, job.recipes, deaths):
+            yield folder.read(path)
+        elif reason:
+            yield refused_part(lease, job, reason)
+        elif again := _again(lease, job.recipes, deaths):
             queue.extendleft(reversed(again))
         else:
-            yield refused_part(ended.lease, job, f"its reading ended {TRIES} workers")
+            yield refused_part(lease, job, f"its reading ended {TRIES} workers")
 
 
 def _again(lease: Lease, recipes: Sequence[Recipe], deaths: Counter[str]) -> list[Lease]:

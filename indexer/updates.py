@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Generic
+from typing import Generic, TypeVar
 
 import torch
 
 from ..errors import ModelError
 from ..records import PARTLY_READ, ModelRecord
 from ..results import agree, count
+from . import delta as deltas
 from .adapter import Adapter, read_adapter
 from .architecture import (
     Key,
@@ -30,20 +31,7 @@ from .architecture import (
 )
 from .base import BaseWeights, are_equal, place_checkpoint, require_same_heads, stream_matrices
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, DerivedCheckpoint
-from .delta import (
-    RELATIVE_ROUNDING,
-    Delta,
-    DenseDelta,
-    LowRankDelta,
-    MatrixUpdate,
-    Scratch,
-    dense,
-    flaw_of,
-    frobenius,
-    update_against,
-)
 from .family import Member
-from .fingerprint import Collector, Measurement
 from .job import IndexJob, ordered, read_parts
 from .untrusted_text import name_some
 
@@ -55,8 +43,16 @@ UNRELATED = 0.9
 """|ΔW|/|W| above which a layer may be another one than its number says, and its cosine is computed:
 at a cosine below `MIN_COSINE` the ratio is larger, whatever the child's norm."""
 
+Measurement = TypeVar("Measurement")
+
+Measure = Callable[[deltas.MatrixUpdate], Measurement]
+"""What measures one update; in any thread."""
+
+Take = Callable[[Measurement], object]
+"""What takes each measurement; in one thread, in a fixed order."""
+
 _Compared = tuple[Measurement, tuple[float, float, float] | None, tuple[tuple[str, int], float]]
-"""The collector's measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
+"""The measurement of one matrix; if it is sampled, |child|, |W| and |ΔW|; its stack and
 layer, and the cosine of child and base, 1 where they are near."""
 
 
@@ -64,12 +60,13 @@ def collect_full(
     member: Member,
     checkpoint: Checkpoint,
     job: IndexJob,
-    collector: Collector[Measurement],
+    measure: Measure[Measurement],
+    take: Take[Measurement],
     placed: PlacedModel | None = None,
     only: Collection[Key] | None = None,
 ) -> str:
-    """Pass the update of every layer matrix to the collector, or of those in `only`; returns a note
-    on those that no slot takes. `placed`: where the matrices are of a model whose layers are not
+    """Measure the update of every layer matrix, or of those in `only`; returns a note on those that
+    no slot takes. `placed`: where the matrices are of a model whose layers are not
     the base's of the same name; a model without it is refused, as `layer-mismatch`, where some of
     its layers owe the base's nothing."""
     if job.plan.whole:
@@ -82,7 +79,7 @@ def collect_full(
     if only is not None:
         chosen = tuple(p for p in placed.placements if p.key in only)
         placed = replace(placed, placements=chosen)
-    comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))
+    comparison = _Comparison(placed, checkpoint, job, measure, BaseGate(job.base.name))
     cosines: dict[tuple[str, int], list[float]] = defaultdict(list)
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
@@ -91,7 +88,7 @@ def collect_full(
             if norms is not None:
                 comparison.gate.add(*norms)
             cosines[layer].append(cosine)
-            collector.take(measured)
+            take(measured)
     comparison.gate.check()
     strange = [layer for layer, values in cosines.items() if median(values) < MIN_COSINE]
     if strange and not is_moved:
@@ -182,7 +179,7 @@ def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_nam
     nothing."""
     gate = BaseGate(base_name)
     for child, base in pairs:
-        gate.add(frobenius(child), frobenius(base), frobenius(child - base))
+        gate.add(deltas.frobenius(child), deltas.frobenius(base), deltas.frobenius(child - base))
     gate.check()
 
 
@@ -198,7 +195,7 @@ class _Comparison(Generic[Measurement]):
     placed: PlacedModel
     checkpoint: Checkpoint
     job: IndexJob
-    collector: Collector[Measurement]
+    measure: Measure[Measurement]
     gate: BaseGate
 
     def tasks(self) -> Iterator[_Task]:
@@ -233,7 +230,7 @@ class _Comparison(Generic[Measurement]):
             return [self._compare(*triple, scratch) for triple in triples]
 
     def _compare(
-        self, placement: Placement, stored: torch.Tensor, sampled: bool, scratch: Scratch
+        self, placement: Placement, stored: torch.Tensor, sampled: bool, scratch: deltas.Scratch
     ) -> _Compared[Measurement]:
         key, base, parts = placement.key, self.job.base.weights(), self.job.parts
         with ExitStack() as opened:
@@ -242,17 +239,17 @@ class _Comparison(Generic[Measurement]):
             else:
                 child, weight = placement.cut_matrix(stored), opened.enter_context(base.matrix(key))
                 weight_norm = base.norm(key, weight)
-            if child.dtype not in RELATIVE_ROUNDING:
+            if child.dtype not in deltas.RELATIVE_ROUNDING:
                 line = f"tensor {placement.tensor!r} is {child.dtype}"
                 raise ModelError("unsupported-dtype", line)
-            delta = update_against(child, weight, scratch, self.job.device)
-            if flaw := flaw_of(delta.norm, child):
+            delta = deltas.update_against(child, weight, scratch, self.job.device)
+            if flaw := deltas.flaw_of(delta.norm, child):
                 raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
-            rounding = RELATIVE_ROUNDING[child.dtype]
+            rounding = deltas.RELATIVE_ROUNDING[child.dtype]
             if isinstance(self.checkpoint, DerivedCheckpoint):
                 error = self.checkpoint.relative_error(placement.tensor, child)
                 rounding = max(rounding, error)
-            update = MatrixUpdate(
+            update = deltas.MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
@@ -265,10 +262,10 @@ class _Comparison(Generic[Measurement]):
             is_far = delta.norm > UNRELATED * weight_norm > 0
             norms = None
             if sampled or is_far:
-                norms = frobenius(child), weight_norm, delta.norm
+                norms = deltas.frobenius(child), weight_norm, delta.norm
             layer = placement.slot.stack, placement.slot.layer
             cosine = _cosine(*(n**2 for n in norms)) if norms is not None and is_far else 1.0
-            return self.collector.measure(update), norms if sampled else None, (layer, cosine)
+            return self.measure(update), norms if sampled else None, (layer, cosine)
 
 
 def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
@@ -280,10 +277,10 @@ def _cosine(child_sq: float, base_sq: float, update_sq: float) -> float:
 
 
 def collect_adapter(
-    member: Member, checkpoint: Checkpoint, job: IndexJob, collector: Collector[Measurement]
+    member: Member, checkpoint: Checkpoint, job: IndexJob, take: Take[deltas.MatrixUpdate]
 ) -> ModelRecord:
-    """Pass every module's update to the collector; the record with what the files say. Only methods
-    whose ΔW is a function of W open the base."""
+    """Take every module's update; the record with what the files say. Only methods whose ΔW is a
+    function of W open the base."""
     adapter = read_adapter(checkpoint, member.config)
     # only the base's config tells how stacked experts are cut
     needs_config = bool(job.parts) or any(len(shape) > 2 for shape in adapter.modules.values())
@@ -301,16 +298,16 @@ def collect_adapter(
     if job.plan.whole and not adapter.needs_base.isdisjoint(placed.by_tensor()):
         job.base.verify(keep=job.parts is None, embedding=job.footprints)
     n_modules = Counter(placement.key for placement in placed.placements)
-    waiting: dict[Key, list[MatrixUpdate]] = defaultdict(list)
+    waiting: dict[Key, list[deltas.MatrixUpdate]] = defaultdict(list)
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
-        rounding = max(RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
+        rounding = max(deltas.RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
             key = update.slot, update.part
             waiting[key].append(update)
             if len(waiting[key]) == n_modules[key]:
-                collector.take(collector.measure(_sum(waiting.pop(key))))
+                take(_sum(waiting.pop(key)))
     form = (checkpoint.note,) if isinstance(checkpoint, DerivedCheckpoint) else ()
     notes = (*member.record.notes, *form, *adapter.notes)
     sha256 = member.record.content_sha256
@@ -322,24 +319,24 @@ def collect_adapter(
 
 def _updates(
     module: str, placements: Sequence[Placement], adapter: Adapter, rounding: float, job: IndexJob
-) -> Iterator[MatrixUpdate]:
+) -> Iterator[deltas.MatrixUpdate]:
     """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
     if module in adapter.needs_base:
         weight = _weight_of(placements, job.base.weights())
     delta = adapter.delta(module, weight)
     for placement in placements:
-        if isinstance(delta, DenseDelta):
-            piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))
+        if isinstance(delta, deltas.DenseDelta):
+            piece: deltas.Delta = deltas.DenseDelta(placement.cut_rows(delta.matrix))
         else:
             at = ... if placement.index is None else placement.index
-            piece = LowRankDelta(placement.cut_rows(delta.left[at]), delta.right[at])
+            piece = deltas.LowRankDelta(placement.cut_rows(delta.left[at]), delta.right[at])
         part = job.parts.parts[placement.key] if job.parts else None
         piece = part.cut(piece) if part else piece
         norm = piece.norm
-        if flaw := flaw_of(norm):
+        if flaw := deltas.flaw_of(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW {flaw}")
-        yield MatrixUpdate(
+        yield deltas.MatrixUpdate(
             slot=placement.slot,
             part=placement.part,
             delta=piece if norm > 0 else None,
@@ -363,19 +360,19 @@ def _weight_of(placements: Sequence[Placement], base: BaseWeights) -> torch.Tens
     return weight
 
 
-def _sum(updates: Sequence[MatrixUpdate]) -> MatrixUpdate:
+def _sum(updates: Sequence[deltas.MatrixUpdate]) -> deltas.MatrixUpdate:
     """The update of one slot part to which several modules are added."""
     first = updates[0]
-    deltas = [update.delta for update in updates if update.delta is not None]
-    if len(updates) == 1 or not deltas:
+    changes = [update.delta for update in updates if update.delta is not None]
+    if len(updates) == 1 or not changes:
         return first
-    delta: Delta = deltas[0]
-    for other in deltas[1:]:
-        if isinstance(delta, LowRankDelta) and isinstance(other, LowRankDelta):
+    delta: deltas.Delta = changes[0]
+    for other in changes[1:]:
+        if isinstance(delta, deltas.LowRankDelta) and isinstance(other, deltas.LowRankDelta):
             left = torch.cat((delta.left, other.left), dim=1)
-            delta = LowRankDelta(left, torch.cat((delta.right, other.right)))
+            delta = deltas.LowRankDelta(left, torch.cat((delta.right, other.right)))
         else:
-            delta = DenseDelta(dense(delta) + dense(other))
+            delta = deltas.DenseDelta(deltas.dense(delta) + deltas.dense(other))
     noise = math.hypot(*(update.noise_norm for update in updates))
     return replace(first, delta=delta, noise_norm=noise)
 

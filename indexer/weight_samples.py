@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,18 +104,10 @@ def layer_matrices(
     return tuple(found)[:MOST_MATRICES]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
-    """What headers say of a full checkpoint: see `ModelRecord`."""
-
-    layers: int | None
-    vocabulary: int | None
-    dtype: str | None
-
-
-def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> Form:
-    """The form of a checkpoint with these layer matrices; its embeddings are told by their name,
-    else as the largest matrix beside them, where that has more rows than columns."""
+def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -> dict[str, Any]:
+    """`layers`, `vocabulary` and `dtype` of the `ModelRecord` of a checkpoint with these layer
+    matrices; its embeddings are told by their name, else as the largest matrix beside them, where
+    that has more rows than columns."""
     inside = {matrix.tensor for matrix in matrices}
     outside = {n: r.shape for n, r in tensors.items() if len(r.shape) == 2 and n not in inside}
     named = [shape for name, shape in outside.items() if _EMBEDDINGS.search(name)]
@@ -122,11 +115,12 @@ def form_of(tensors: Mapping[str, TensorRef], matrices: Sequence[LayerMatrix]) -
     is_told = bool(named) or largest[0] > largest[1]
     dtypes = Counter(tensors[name].dtype for name in sorted(inside))
     stacks = ((m.group.partition(".")[0], m.layer) for m in matrices)
-    return Form(
-        layers=len({(stack if stack in STACKS else "", layer) for stack, layer in stacks}) or None,
-        vocabulary=largest[0] if is_told else None,
-        dtype=max(dtypes, key=dtypes.__getitem__, default=None),
-    )
+    layers = {(stack if stack in STACKS else "", layer) for stack, layer in stacks}
+    return {
+        "layers": len(layers) or None,
+        "vocabulary": largest[0] if is_told else None,
+        "dtype": max(dtypes, key=dtypes.__getitem__, default=None),
+    }
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
@@ -142,19 +136,15 @@ def sample_matrices(
     matrices = list(matrices)
     refs = checkpoint.tensors
     length = _run_length(matrices, checkpoint)
-    blocks = {_run_block(m): m for m in matrices}
+    blocks = {_run_block(m, length): m for m in matrices}
     in_file = sorted(blocks, key=lambda b: (refs[b.tensor].file, refs[b.tensor].start))
     threads = 1 if checkpoint.concurrent else AT_ONCE
     size = max(1, math.ceil(len(in_file) / threads))
     shares = [in_file[start : start + size] for start in range(0, len(in_file), size)]
 
-    def read(share: list[RowBlock]) -> list[tuple[RowBlock, torch.Tensor]]:
-        wanted = [_cut(block, blocks[block].shape[1], length) for block in share]
-        by_tensor = {block.tensor: block for block in share}
-        return [(by_tensor[b.tensor], rows) for b, rows in checkpoint.stream_rows(wanted)]
-
     with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-run") as pool:
-        runs = dict(chain.from_iterable(pool.map(read, shares)))
+        read = pool.map(lambda share: list(checkpoint.stream_rows(share)), shares)
+        runs = dict(chain.from_iterable(read))
     return tuple(
         MatrixSample(
             **asdict(m), values=_as_float32(runs[block])[:length], dtype=refs[m.tensor].dtype
@@ -177,20 +167,16 @@ def _run_length(matrices: Iterable[LayerMatrix], checkpoint: Checkpoint) -> int:
     return length
 
 
-def _run_block(matrix: LayerMatrix) -> RowBlock:
-    """The rows that hold a run of `RUN` entries, which begins with a row."""
+def _run_block(matrix: LayerMatrix, length: int) -> RowBlock:
+    """The rows that hold a run of `length` entries, which begins with the row where one of `RUN`
+    does."""
     n_rows, n_columns = matrix.shape
     height = min(n_rows, math.ceil(RUN / n_columns))
     digest = hashlib.sha256(f"{SEED}/{n_rows}/{n_columns}".encode()).digest()
     start = int.from_bytes(digest[:8], "big") % (n_rows - height + 1)
-    return RowBlock(matrix.tensor, start, start + height)
-
-
-def _cut(block: RowBlock, n_columns: int, length: int) -> RowBlock:
-    """The same, as long as runs of `length` entries are."""
-    height = min(block.stop - block.start, math.ceil(length / n_columns))
+    height = min(height, math.ceil(length / n_columns))
     columns = length if height == 1 and n_columns > length else None
-    return RowBlock(block.tensor, block.start, block.start + height, columns)
+    return RowBlock(matrix.tensor, start, start + height, columns)
 
 
 def _as_float32(rows: torch.Tensor) -> Float32[np.ndarray, " entries"]:

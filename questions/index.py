@@ -112,13 +112,13 @@ def each_family(
     if asked.source is not None or asked.hub or not is_several(asked.base):
         return None
     folder = Path(asked.base)
-    found = families_below(db._catalog, folder, Path(asked.labels) if asked.labels else None)
-    reasons = found.left_out.items()
+    labels = Path(asked.labels) if asked.labels else None
+    families, reasons = families_below(db._catalog, folder, labels)
     left_out: list[Row] = [
-        {"model": id, "code": err.code, "reason": err.reason} for id, err in reasons
+        {"model": id, "code": err.code, "reason": err.reason} for id, err in reasons.items()
     ]
     reports = []
-    for base, ids in found.ids.items():
+    for base, ids in families.items():
         try:
             reports.append(ask(replace(asked, base=base, source=folder, only=ids)))
         except (BaseError, SourceError) as err:

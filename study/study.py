@@ -157,9 +157,9 @@ def find_subject(
         if not os.path.isdir(model) and model.startswith(("/", ".", "~")):
             raise errors.RequestError(f"{model}: no such folder") from None
     may_be_base = hinted is not None and (hinted in known or is_model_path(hinted))
-    chosen = choose_base(catalog, source, base, hint if may_be_base else None)
-    is_adapter, note = chosen.is_adapter, chosen.note
-    return Subject(name=model, source=source, base=chosen.base, is_adapter=is_adapter, note=note)
+    hint = hint if may_be_base else None
+    base, is_adapter, note = choose_base(catalog, source, base, hint)
+    return Subject(name=model, source=source, base=base, is_adapter=is_adapter, note=note)
 
 
 def _hinted_family(catalog: Catalog, hint: str) -> str | None:

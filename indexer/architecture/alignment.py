@@ -87,10 +87,8 @@ def loaded_shape(
     """(out, in) of a module that the base has only by the name that transformers loads it under."""
     parts = base.by_tensor()
     pieces = _pieces(module, stored_modules(_heights(parts), config))
-    wholes = [as_one(parts[piece.tensor]).shape for piece in pieces]
-    heights = (whole[0] for whole in wholes)
-    rows = (piece.rows or range(n) for piece, n in zip(pieces, heights, strict=True))
-    return (sum(row >= 0 for own in rows for row in own), wholes[0][1]) if wholes else None
+    n_rows = sum(row >= 0 for _, rows in pieces for row in rows)
+    return (n_rows, as_one(parts[pieces[0][0]]).shape[1]) if pieces else None
 
 
 def _pieces(module: str, stored: Mapping[str, tuple[StoredRows, ...]]) -> tuple[StoredRows, ...]:
@@ -120,12 +118,12 @@ def _of_pieces(
 ) -> list[Placement]:
     """The base's placements of the rows that a module is loaded from, in the module's order; none
     where they are of another shape. The rows of a slot that another module has are -1."""
-    if len(pieces) == 1 and pieces[0].rows is None:
-        return _of_one_shape(parts[pieces[0].tensor], module, own)
+    if len(pieces) == 1 and isinstance(pieces[0][1], range):
+        return _of_one_shape(parts[pieces[0][0]], module, own)
     found = []
-    for piece in pieces:
-        places = {row: place for place, row in enumerate(piece.rows or ()) if row >= 0}
-        for p in parts[piece.tensor]:
+    for tensor, numbers in pieces:
+        places = {row: place for place, row in enumerate(numbers) if row >= 0}
+        for p in parts[tensor]:
             if p.index is not None or p.transposed:
                 return []
             rows = tuple(places.get(row, -1) for row in p.row_numbers)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,13 +18,9 @@ from .names import WEIGHT
 AUTO = "AutoModel"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """Where a loaded module's matrix is: a tensor as it is, or `rows`: for each of the module's
-    rows that of the tensor, -1 for one that is not there."""
-
-    tensor: str
-    rows: tuple[int, ...] | None = None
+StoredRows = tuple[str, Sequence[int]]
+"""Where a loaded module's matrix is: a tensor, and for each of the module's rows that of the
+tensor, -1 for one that is not there; a range where it is the tensor as it is."""
 
 
 def stored_modules(
@@ -78,7 +74,7 @@ class _Loader:
             if pattern is not None:
                 converted[name][pattern] = tensor
             elif name in self.names:
-                found[name.removesuffix(WEIGHT)] = (StoredRows(tensor),)
+                found[name.removesuffix(WEIGHT)] = ((tensor, range(heights[tensor])),)
         for name, sources in converted.items():
             found |= self._converted(name, sources, heights)
         return found
@@ -93,11 +89,10 @@ class _Loader:
         if sources.keys() != set(patterns) or "*" in "".join(patterns) or first not in name:
             return {}
         sources = {pattern: sources[pattern] for pattern in patterns}
-        numbers: dict[str, Any] = {}
-        start = 0
-        for pattern, tensor in sources.items():
-            numbers[pattern] = [start + torch.arange(heights[tensor])[:, None]]
-            start += heights[tensor]
+        tensors = {tensor: heights[tensor] for tensor in sources.values()}
+        sizes = list(tensors.values())
+        rows_of = torch.split(torch.arange(sum(sizes))[:, None], sizes)
+        numbers: dict[str, Any] = {p: [rows] for p, rows in zip(sources, rows_of, strict=True)}
         try:
             for operation in converter.operations:
                 numbers = operation.convert(
@@ -116,23 +111,20 @@ class _Loader:
         ):
             return {}
         return {
-            name.replace(first, target).removesuffix(WEIGHT): _pieces(rows, sources, heights)
+            name.replace(first, target).removesuffix(WEIGHT): _pieces(rows, tensors)
             for target, rows in numbers.items()
         }
 
 
-def _pieces(
-    numbers: torch.Tensor, sources: Mapping[str, str], heights: Mapping[str, int]
-) -> tuple[StoredRows, ...]:
+def _pieces(numbers: torch.Tensor, heights: Mapping[str, int]) -> tuple[StoredRows, ...]:
     """The rows of each tensor, of numbers that go on from one tensor to the next."""
     pieces: list[StoredRows] = []
-    start = 0
-    for tensor in sources.values():
-        own = numbers.flatten() - start
-        inside = (own >= 0) & (own < heights[tensor])
+    own = numbers.flatten()
+    for tensor, height in heights.items():
+        inside = (own >= 0) & (own < height)
         if bool(inside.any()):
-            pieces.append(StoredRows(tensor, tuple(own.where(inside, -1).tolist())))
-        start += heights[tensor]
+            pieces.append((tensor, tuple(own.where(inside, -1).tolist())))
+        own = own - height
     return tuple(pieces)
 
 

@@ -40,12 +40,6 @@ class Placement:
         return self.slot, self.part
 
     @property
-    def first_row(self) -> int:
-        if self.rows is None:
-            return 0
-        return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
-
-    @property
     def row_numbers(self) -> Sequence[int]:
         if self.rows is None:
             return range(self.shape[0])

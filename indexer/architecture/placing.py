@@ -10,26 +10,13 @@ from dataclasses import dataclass, replace
 from ...errors import ModelError
 from ...records import ROLE_NAME, STACK_NAME, Slot
 from ..untrusted_text import name_some
+from . import names
 from .fused import AttentionConfig, Fused, Rows, read_attention_config, split_rows
-from .names import (
-    WEIGHT,
-    Numbered,
-    Rule,
-    Spot,
-    find_number,
-    has_factor,
-    is_ignored,
-    layer_paths,
-    locate,
-    numbered_word,
-    table,
-    without_numbers,
-)
 from .placement import Key, PlacedModel, Placement, label, sort_key
 
 Shape = tuple[int, ...]
 
-Stacks = Mapping[str, Sequence[Spot]]
+Stacks = Mapping[str, Sequence[names.Spot]]
 
 MAX_EXPERTS = 4096
 """The most of one tensor: each is a matrix of its own, so that a small file could hold any number;
@@ -80,11 +67,11 @@ def _place(
 
 def _locate_all(
     shapes: Mapping[str, Shape], *, stored: bool
-) -> tuple[list[Spot], list[str], list[str]]:
+) -> tuple[list[names.Spot], list[str], list[str]]:
     spots, odd, rest = [], [], []
     for name, shape in shapes.items():
-        spot = locate(name, name.removesuffix(WEIGHT), shape)
-        if spot is None or (stored and spot.rule.stacked == name.endswith(WEIGHT)):
+        spot = names.locate(name, name.removesuffix(names.WEIGHT), shape)
+        if spot is None or (stored and spot.rule.stacked == name.endswith(names.WEIGHT)):
             rest.append(name)
         elif not _is_whole_matrix(spot, stored=stored):
             odd.append(name)
@@ -93,31 +80,31 @@ def _locate_all(
     return spots, odd, rest
 
 
-def _spot_by_name(tensor: str, shape: Shape, *, stored: bool) -> Spot | None:
+def _spot_by_name(tensor: str, shape: Shape, *, stored: bool) -> names.Spot | None:
     """The place of a matrix in a numbered block that no rule names: its role is its name inside the
     block, its part the number of its expert, or of a block inside this one. None for factors, and
     where it has no such place."""
-    module = tensor.removesuffix(WEIGHT)
-    block = None if has_factor(module) else _BLOCK.fullmatch(module[_last_block(module) :])
+    module = tensor.removesuffix(names.WEIGHT)
+    block = None if names.has_factor(module) else _BLOCK.fullmatch(module[_last_block(module) :])
     if block is None:
         return None
     rest = _EXPERT.sub(r"\1.\2", block["rest"])
     role = _PART.sub("", rest).strip(".") or block["path"].rpartition(".")[2]
-    rule = Rule(
+    rule = names.Rule(
         suffix=_BLOCK,
         role=role,
         part=".".join(_PART.findall(rest)),
         conv1d=role.rpartition(".")[2].startswith("c_"),
         stacked=len(shape) == 3,
     )
-    spot = Spot(
+    spot = names.Spot(
         tensor=tensor,
         shape=shape,
         prefix=module.removesuffix(block[0]),
         path=block["path"],
         groups=(),
         layer=int(block["layer"]),
-        suffix=without_numbers(block["rest"]),
+        suffix=names.without_numbers(block["rest"]),
         module=block[0],
         expert=-1,
         rule=rule,
@@ -133,18 +120,18 @@ def _last_block(module: str) -> int:
     """Where the path of the block begins: of the layer paths that are known the first, or the last
     in a stage, but for sublayers that are numbered in a block (T5's `layer`); else the first
     numbered word."""
-    known = list(layer_paths(module))
+    known = list(names.layer_paths(module))
     staged = [m for m in known if m["path"] != "layer" and _STAGE.search(module[: m.start()])]
     if known:
         return (staged[-1] if staged else known[0]).start()
-    before = numbered_word(module)
+    before = names.numbered_word(module)
     return len(module) if before is None else before.rfind(".") + 1
 
 
 _BLOCK = re.compile(r"(?P<path>\D[^.]*(?:\.\D[^.]*)*)\.(?P<layer>[0-9]{1,6})\.(?P<rest>.+)")
 
 
-def _is_whole_matrix(spot: Spot, *, stored: bool) -> bool:
+def _is_whole_matrix(spot: names.Spot, *, stored: bool) -> bool:
     """Whether a tensor has the dimensions that its rule wants; where it is stored, none is 0."""
     if len(spot.shape) != (3 if spot.rule.stacked else 2) or (stored and 0 in spot.shape):
         return False
@@ -162,14 +149,14 @@ _POINTWISE = re.compile(r"(^|\.)(pw|pointwise_)conv\d*$")
 
 
 def find_unread(
-    names: Iterable[str], shapes: Mapping[str, Shape], *, in_any_number: bool = False
+    tensors: Iterable[str], shapes: Mapping[str, Shape], *, in_any_number: bool = False
 ) -> list[str]:
-    """Those of the names, which no rule places, that are a layer's matrices, or factors of an
+    """Those of the tensors, which no rule places, that are a layer's matrices, or factors of an
     adapter's there. A number behind an unknown word is a layer's where several numbers have the
     same tensor, or one has attention, or `in_any_number`."""
-    numbers = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
+    numbers = {name: names.find_number(name.removesuffix(names.WEIGHT)) for name in shapes}
     times = Counter(numbers.values())
-    attends = table().attention_word.search
+    attends = names.table().attention_word.search
     blocks = {
         number.before
         for number, n in times.items()
@@ -177,11 +164,11 @@ def find_unread(
     }
     return [
         name
-        for name in names
+        for name in tensors
         if (number := numbers[name]) is not None
         and number.before in blocks
         and (
-            has_factor(number.suffix)
+            names.has_factor(number.suffix)
             or (is_matrix(shapes[name]) and _is_in_layer(number))
             or (len(shapes[name]) == 2 and _POINTWISE.search(number.suffix))
         )
@@ -194,15 +181,15 @@ def layer_modules(modules: Iterable[str]) -> frozenset[str]:
     return frozenset(
         module
         for module in modules
-        if _is_in_layer(find_number(module)) or locate(module, module, ()) is not None
+        if _is_in_layer(names.find_number(module)) or names.locate(module, module, ()) is not None
     )
 
 
-def _is_in_layer(number: Numbered | None) -> bool:
+def _is_in_layer(number: names.Numbered | None) -> bool:
     """Whether a matrix is a layer's; heads, which may be numbered too, are not."""
-    if number is None or is_ignored(number.path, number.suffix):
+    if number is None or names.is_ignored(number.path, number.suffix):
         return False
-    return not any(map(table().outside_word.fullmatch, number.before.split(".")))
+    return not any(map(names.table().outside_word.fullmatch, number.before.split(".")))
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
@@ -226,13 +213,15 @@ def _require_some(placed: PlacedModel) -> None:
         )
 
 
-def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
+def gather_stacks(
+    spots: Iterable[names.Spot], tensors: Collection[str], config: AttentionConfig
+) -> Stacks:
+    groups: dict[tuple[str, str], list[names.Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
-    stacks: dict[str, list[Spot]] = {}
+    stacks: dict[str, list[names.Spot]] = {}
     for group in sorted(groups.values(), key=_closeness):
-        stack = _stack(group, names, config)
+        stack = _stack(group, tensors, config)
         if stack in stacks:
             stack = _own_stack(group[0])
         if stack in stacks:
@@ -241,25 +230,25 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
     return stacks
 
 
-def _closeness(group: Sequence[Spot]) -> tuple[int, str, str]:
+def _closeness(group: Sequence[names.Spot]) -> tuple[int, str, str]:
     """Of several stacks of one kind, the first is the one with the fewest words of its own before
     its layers, as the language model's beside its towers'."""
     words = group[0].prefix.rstrip(".").split(".")
-    return sum(word not in table().wrappers for word in words), group[0].prefix, group[0].path
+    return sum(word not in names.table().wrappers for word in words), group[0].prefix, group[0].path
 
 
-def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
+def _stack(group: Sequence[names.Spot], tensors: Collection[str], config: AttentionConfig) -> str:
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
-    default = by_suffix or table().layers.get(first.path, "")
+    default = by_suffix or names.table().layers.get(first.path, "")
     if not default or _STAGE.search(first.prefix):
         return _own_stack(first)
     if by_suffix or first.path not in ("layers", "encoder.layers", "blocks"):
         return default
-    for embedding, stack in table().stack_of_embedding.items():
-        if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
+    for embedding, stack in names.table().stack_of_embedding.items():
+        if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in tensors:
             return stack
-    by_owner = table().stack_of_owner
+    by_owner = names.table().stack_of_owner
     owners = (by_owner[w] for w in reversed(first.prefix.split(".")) if w in by_owner)
     return next(owners, "") or by_owner.get(config.model_type or "") or default
 
@@ -268,13 +257,13 @@ _STAGE = re.compile(r"(?<![^.])[^.]*(layer|stage|block|level|group)s?\.[0-9]{1,6
 """The end of a prefix in which blocks are numbered stage by stage, `layers.0.` of Swin."""
 
 
-def _own_stack(first: Spot) -> str:
+def _own_stack(first: names.Spot) -> str:
     """The name of a tower or stage: the words that say which it is."""
     if stage := _STAGE.search(first.prefix):
         return _stack_name(f"{stage[0]}{first.path}")
-    if first.path not in table().layers:
+    if first.path not in names.table().layers:
         return _stack_name(first.path)
-    own = [word for word in first.prefix.split(".") if word not in table().wrappers]
+    own = [word for word in first.prefix.split(".") if word not in names.table().wrappers]
     return _stack_name(own[-1] if own else f"{first.prefix}{first.path}")
 
 
@@ -299,7 +288,7 @@ class StackContext:
 
 
 def place_stack(
-    stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
+    stack: str, spots: Sequence[names.Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
     if stack not in HEADS_OF_CONFIG:  # the config's heads are the language model's
         config = replace(config, n_heads=None, n_kv_heads=None, head_dim=None, by_layer=((), ()))
@@ -326,7 +315,7 @@ def place_stack(
         yield from _stack_placements(spot, context)
 
 
-def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
+def _stack_placements(spot: names.Spot, context: StackContext) -> Iterator[Placement]:
     if spot.rule.stacked:
         is_flat = spot.rule.part == "expert" and _has_flat_experts(spot, context)
         transposed = context.stored and is_flat
@@ -355,7 +344,7 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
             )
 
 
-def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
+def _has_flat_experts(spot: names.Spot, context: StackContext) -> bool:
     """Whether stacked experts are stored in × out, as gpt_oss does: gate_up is twice as long as
     down on the side of the inner width, whichever that is."""
     gate_up = context.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
@@ -366,7 +355,7 @@ def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
 
 
 def _rows(
-    spot: Spot, context: StackContext, out: int, width: int, transposed: bool
+    spot: names.Spot, context: StackContext, out: int, width: int, transposed: bool
 ) -> Mapping[str, Rows | None]:
     split = spot.rule.split
     if not split:

@@ -258,5 +258,5 @@ def find_direction_edit(base: indexer.Base, model: str) -> DirectionEdit | None:
         RequestError: the model cannot be read.
     """
     search = DirectionSearch(base)
-    indexer.collect_updates(base, model, search, WRITERS)
+    indexer.collect_updates(base, model, search.measure, search.take, WRITERS)
     return search.edit()

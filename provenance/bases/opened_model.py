@@ -80,7 +80,7 @@ class OpenedModel:
             value = next((v for v in values if isinstance(v, str | int)), None)
             if value is not None:
                 facts[fact] = value
-        tokens = indexer.form_of(self.checkpoint.tensors, self.matrices).vocabulary
+        tokens = indexer.form_of(self.checkpoint.tensors, self.matrices)["vocabulary"]
         if tokens is not None:
             facts["vocabulary"] = tokens
         return facts

@@ -309,7 +309,7 @@ def _measured(
 def _collect(extraction: Extraction, keys: set[Key], track: Track) -> None:
     """Collect the factors of these modules; a `ModelError` for experts that changed."""
     extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
-    extraction.update.collect(extraction.factors, keys)
+    extraction.update.collect(extraction.factors.measure, extraction.factors.take, keys)
     for _ in extraction.factors.ticks:
         pass
     placed = extraction.update.placed.by_key

@@ -104,7 +104,7 @@ class Rank(BasedStudy):
 
         spectra_of = weight_spectra if self.weights else update_spectra
         base = subject.require_base()
-        _, spectra = spectra_of(db.catalog, subject.require_source(), base, device=device)
+        spectra = spectra_of(db.catalog, subject.require_source(), base, device=device)
         shapes = db.catalog.base(base).shapes
         depths: dict[str, int] = {}
         for stack, layer in (

@@ -81,9 +81,9 @@ class Spectrum(ModelStudy):
         spectra: dict[Literal["update", "weights"], tuple[SlotSpectrum, ...]] = {}
         missing: tuple[str, ...] = ()
         if not self.weights:
-            spectra["update"] = update_spectra(db.catalog, source, base, device=device)[1]
+            spectra["update"] = update_spectra(db.catalog, source, base, device=device)
         try:
-            spectra["weights"] = weight_spectra(db.catalog, source, base, device=device)[1]
+            spectra["weights"] = weight_spectra(db.catalog, source, base, device=device)
         except DeltadexError as err:
             if not spectra:
                 raise

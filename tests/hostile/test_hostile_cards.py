@@ -37,7 +37,7 @@ def card(front):
 def label(text):
     front, body = split_card(text)
     card_bases(front)
-    return label_of(name="m", card=front, text=body).dataset
+    return label_of(name="m", card=front, text=body)["dataset"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer import run as fan_out
 from deltadex.indexer.family import Member
-from deltadex.indexer.run import TRIES, Ended, Lease, leases, read_lease, share_of
+from deltadex.indexer.run import TRIES, Lease, leases, read_lease, share_of
 from deltadex.records import ModelRecord, Recipe
 from deltadex.store import Catalog, PartFolder, content_sha256, merge_catalogs
 
@@ -166,8 +166,8 @@ class InProcess(fan_out.RayCluster):
         self.idle.append(worker)
         self.deaths -= 1
         if self.deaths >= 0:
-            return Ended(lease)
-        return Ended(lease, path=self._folder.write(read_lease(lease, self._job)))
+            return lease, None, ""
+        return lease, self._folder.write(read_lease(lease, self._job)), ""
 
 
 @pytest.fixture

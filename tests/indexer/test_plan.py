@@ -88,8 +88,8 @@ def test_the_catalogs_size_is_that_of_real_files(tmp_path):
 
     planned = catalog_bytes([recipe], 1, 72, 12)
 
-    assert planned.per_model == pytest.approx(83_300, rel=0.1)
-    assert catalog_bytes([recipe], 10, 72, 12).total == 10 * planned.total
+    assert planned["per_model"] == pytest.approx(83_300, rel=0.1)
+    assert catalog_bytes([recipe], 10, 72, 12)["total"] == 10 * planned["total"]
 
 
 def test_adapters_alone_are_planned_without_their_base(tmp_path, monkeypatch):

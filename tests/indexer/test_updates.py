@@ -173,7 +173,7 @@ def test_energies_are_the_squared_singular_values_of_the_update_or_the_weights(
 ):
     base, child = made_family / "base", made_family / "models" / "a-0"
 
-    _, found = spectra(catalog, str(child), str(base))
+    found = spectra(catalog, str(child), str(base))
 
     (spectrum,) = [s for s in found if s.slot.layer == 0 and s.slot.role == "q"]
     matrix = _weights(child)[QUERY].double()
@@ -190,8 +190,8 @@ def test_shorter_storage_raises_the_expected_noise(made_family, catalog, tmp_pat
     tensors = {n: t.bfloat16() for n, t in _weights(child).items()}
     save_file(tensors, short / "model.safetensors", {"format": "pt"})
 
-    _, full = update_spectra(catalog, str(child), str(made_family / "base"))
-    _, rounded = update_spectra(catalog, str(short), str(made_family / "base"))
+    full = update_spectra(catalog, str(child), str(made_family / "base"))
+    rounded = update_spectra(catalog, str(short), str(made_family / "base"))
 
     for a, b in zip(full, rounded, strict=True):
         assert b.noise_energy > 1e3 * a.noise_energy
@@ -203,7 +203,7 @@ def test_an_unaltered_copy_has_no_energies_and_what_cannot_be_read_is_refused_by
     base = str(made_family / "base")
     (tmp_path / "empty").mkdir()
 
-    assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base)[1])
+    assert all(s.energies.size == 0 for s in update_spectra(catalog, base, base))
     gone = (weight_spectra, "gone")
     for of, name in [(update_spectra, "empty"), (weight_spectra, "empty"), gone]:
         with pytest.raises(RequestError, match=name):
