@@ -131,10 +131,14 @@ def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
 
 class RemoteBytes:
     """A file of the Hub, read from its signed address, which is requested again when it expires; a
-    body that is cut goes on where it stopped."""
+    body that is cut goes on where it stopped. `kept`: where its ranges are kept."""
 
     def __init__(
-        self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
+        self,
+        session: HubSession,
+        file: RemoteFile,
+        plan: ReadPlan = WHOLE_TENSORS,
+        kept: RangeFolder | None = None,
     ) -> None:
         self.name = file.path
         self.size = file.size
@@ -142,10 +146,20 @@ class RemoteBytes:
         self.bytes_fetched = 0
         self._session = session
         self._file = file
+        self._kept = kept
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
     def read(self, start: int, stop: int) -> bytearray:
+        if self._kept is None:
+            return self._fetched(start, stop)
+        if (kept := self._kept.get(self._file.identity, start, stop)) is not None:
+            return bytearray(kept)
+        buffer = self._fetched(start, stop)
+        self._kept.put(self._file.identity, start, stop, buffer)
+        return buffer
+
+    def _fetched(self, start: int, stop: int) -> bytearray:
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
@@ -293,31 +307,7 @@ CHUNK = 1 << 20
 """Bytes after which the hash's state is kept, so that a range that is read again is compared."""
 
 
-class SourceOver:
-    """A source of the bytes of another one, by ranges; `read` says how."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self.name, self.size, self.plan = source.name, source.size, source.plan
-        self._source = source
-
-    @property
-    def bytes_fetched(self) -> int | None:
-        return self._source.bytes_fetched
-
-    def read(self, start: int, stop: int) -> Buffer:
-        return self._source.read(start, stop)
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
-
-    def verify(self) -> Verification | None:
-        return self._source.verify()
-
-    def close(self) -> None:
-        self._source.close()
-
-
-class VerifiedBytes(SourceOver):
+class VerifiedBytes:
     """A source whose bytes travel once each, and are hashed in the order of the file.
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
@@ -331,7 +321,8 @@ class VerifiedBytes(SourceOver):
     """
 
     def __init__(self, source: ByteSource, sha256: str) -> None:
-        super().__init__(source)
+        self.name, self.size, self.plan = source.name, source.size, source.plan
+        self._source = source
         self._listed = sha256
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -339,9 +330,16 @@ class VerifiedBytes(SourceOver):
         self._held: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
+    @property
+    def bytes_fetched(self) -> int | None:
+        return self._source.bytes_fetched
+
     def read(self, start: int, stop: int) -> Buffer:
         with self._lock:
             return self._read(start, stop)
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
+        return nullcontext(self.read(start, stop))
 
     def _read(self, start: int, stop: int) -> Buffer:
         known = max(start, min(stop, self._hashed))
@@ -364,7 +362,7 @@ class VerifiedBytes(SourceOver):
 
     def close(self) -> None:
         self._held.clear()
-        super().close()
+        self._source.close()
 
     def _read_new(self, start: int, stop: int) -> Buffer:
         if start > self._hashed:
@@ -563,20 +561,6 @@ class RangeFolder:
                     path.unlink()
 
 
-class KeptRanges(SourceOver):
-    def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
-        super().__init__(source)
-        self._folder, self._identity = folder, file.identity
-
-    def read(self, start: int, stop: int) -> Buffer:
-        kept = self._folder.get(self._identity, start, stop)
-        if kept is not None:
-            return bytearray(kept)
-        buffer = self._source.read(start, stop)
-        self._folder.put(self._identity, start, stop, buffer)
-        return buffer
-
-
 def _key(identity: str, start: int, stop: int) -> str:
     return hashlib.sha256(f"{identity}\n{start}\n{stop}".encode()).hexdigest()[:40]
 
@@ -702,11 +686,10 @@ class HubWeights:
         if cached is not None:
             return ModelFolder.at(cached.parent, whole=self._plan.whole).source(cached.name)
         listed = self._locate(file)
-        remote = RemoteBytes(self._session, listed, self._plan)
+        kept = None if self._plan.whole else self._kept
+        remote = RemoteBytes(self._session, listed, self._plan, kept)
         if self._plan.whole and listed.sha256:
             return VerifiedBytes(remote, listed.sha256)
-        if self._kept is not None and not self._plan.whole:
-            return KeptRanges(remote, listed, self._kept)
         return remote
 
     @cached_property
