@@ -40,6 +40,11 @@ class Example:
     pair: str = ""
     label: str | float | None = None
 
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """What tells examples apart, but for their labels."""
+        return self.text, self.pair, self.completion
+
 
 Draft = tuple[Example, tuple[columns.Message, ...]]
 
@@ -113,7 +118,7 @@ class HashSample:
     def key(self, example: Example) -> int:
         """The hash of an example's texts without its label; UnicodeEncodeError for what is no
         character."""
-        texts = f"{example.text}\0{example.pair}\0{example.completion}".encode()
+        texts = "\0".join(example.texts).encode()
         return int.from_bytes(blake2b(texts, digest_size=HASH_BYTES, key=self._key).digest())
 
     def offer(self, key: int, example: Example, messages: tuple[columns.Message, ...] = ()) -> None:
