@@ -335,19 +335,15 @@ class VerifiedBytes:
         return self._source.bytes_fetched
 
     def read(self, start: int, stop: int) -> Buffer:
+        parts: list[Buffer] = []
         with self._lock:
-            return self._read(start, stop)
+            while start < stop:
+                parts.append(self._part(start, stop))
+                start += len(parts[-1])
+        return parts[0] if len(parts) == 1 else bytearray().join(parts)
 
     def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
         return nullcontext(self.read(start, stop))
-
-    def _read(self, start: int, stop: int) -> Buffer:
-        known = max(start, min(stop, self._hashed))
-        again = self._read_again(start, known) if start < known else bytearray()
-        if known == stop:
-            return again
-        rest = self._read_new(known, stop)
-        return bytearray(again) + rest if again else rest
 
     def verify(self) -> Verification:
         """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
@@ -364,23 +360,25 @@ class VerifiedBytes:
         self._held.clear()
         self._source.close()
 
-    def _read_new(self, start: int, stop: int) -> Buffer:
-        if start > self._hashed:
-            limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
-            if sum(map(len, self._held.values())) + stop - start <= limit:
-                buffer = self._source.read(start, stop)
-                self._compare_with_held(start, buffer)
-                self._held[start] = max(self._held.get(start, b""), bytes(buffer), key=len)
-                return buffer
-            self._fill(start, leave=0 if self.plan.ahead else PIECE)
-            if start < self._hashed:
-                # what was held from there on is hashed now
-                return self._read(start, stop)
-        first = min(start, self._hashed)
-        buffer = self._source.read(first, stop)
-        self._compare_with_held(first, buffer)
-        self._take(first, buffer)
+    def _part(self, start: int, stop: int) -> Buffer:
+        """Bytes from `start` on, as many as are hashed, or held, or new."""
+        if start < self._hashed:
+            return self._read_again(start, min(stop, self._hashed))
+        for begin, held in self._held.items():
+            if begin <= start < begin + len(held):
+                return bytearray(held[start - begin : stop - begin])
         self._take_held()
+        stop = min((begin for begin in self._held if start < begin < stop), default=stop)
+        limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
+        n_held = sum(map(len, self._held.values()))
+        if start > self._hashed and n_held + stop - start <= limit:
+            buffer = self._source.read(start, stop)
+            self._held[start] = bytes(buffer)
+            return buffer
+        self._fill(start, leave=0 if self.plan.ahead else PIECE)
+        first = self._hashed
+        buffer = self._source.read(first, stop)
+        self._take(buffer)
         return buffer if first == start else bytearray(memoryview(buffer)[start - first :])
 
     def _read_again(self, start: int, stop: int) -> Buffer:
@@ -395,27 +393,27 @@ class VerifiedBytes:
             ends = number + 1 < len(self._states)
             expected = self._states[number + 1] if ends else self._hash
             if state.digest() != expected.digest():
-                raise _differs(self.name, begin)
+                line = f"two reads differ after byte {begin}: bytes changed on the way"
+                raise ModelError("checksum-mismatch", f"{self.name}: {line}")
         return bytearray(memoryview(buffer)[start - first : stop - first])
 
     def _fill(self, stop: int, *, leave: int = 0) -> None:
-        """Hash up to `stop`; the last `leave` bytes of it are left to the read that follows."""
-        self._take_held()
-        while stop - self._hashed > leave:
-            held = min((start for start in self._held if start < stop), default=stop)
-            end = min(self._hashed + PIECE, held)
-            self._take(self._hashed, self._source.read(self._hashed, end))
+        """Hash up to `stop`, and all that is held before it; the last `leave` bytes, where none of
+        them is held, are left to the read that follows."""
+        while True:
             self._take_held()
+            held = min((begin for begin in self._held if begin < stop), default=stop)
+            if held == stop and stop - self._hashed <= leave:
+                return
+            self._take(self._source.read(self._hashed, min(self._hashed + PIECE, held)))
 
     def _take_held(self) -> None:
-        for start in sorted(self._held):
-            if start > self._hashed:
-                return
-            self._take(start, self._held.pop(start))
+        while (held := self._held.pop(self._hashed, None)) is not None:
+            self._take(held)
 
-    def _take(self, start: int, buffer: Buffer | bytes) -> None:
-        """Hash what of the buffer is new; it begins no later than where the hash is."""
-        view = memoryview(buffer)[self._hashed - start :]
+    def _take(self, buffer: Buffer | bytes) -> None:
+        """Hash the bytes that follow what is hashed."""
+        view = memoryview(buffer)
         while view:
             room = CHUNK - self._hashed % CHUNK
             self._hash.update(view[:room])
@@ -423,19 +421,6 @@ class VerifiedBytes:
             view = view[room:]
             if self._hashed % CHUNK == 0:
                 self._states.append(self._hash.copy())
-
-    def _compare_with_held(self, start: int, buffer: Buffer) -> None:
-        for begin, held in self._held.items():
-            first, last = max(start, begin), min(start + len(buffer), begin + len(held))
-            if first < last:
-                now = memoryview(buffer)[first - start : last - start]
-                if now != memoryview(held)[first - begin : last - begin]:
-                    raise _differs(self.name, first)
-
-
-def _differs(name: str, place: int) -> ModelError:
-    line = f"two reads differ after byte {place}: bytes changed on the way"
-    return ModelError("checksum-mismatch", f"{name}: {line}")
 
 
 FOLDER_VARIABLE = "DELTADEX_CACHE"
