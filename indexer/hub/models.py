@@ -376,10 +376,20 @@ def _entries(
     parent: str, session: HubSession, properties: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     what = f"children of {parent}"
+    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
+    question += [("expand", name) for name in properties]
+    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
+    url = f"{session.endpoint}/api/models?{urlencode(question)}"
     known: set[str] = set()
     n_entries = n_barren = 0
     answered = parent
-    for page, response in _pages(parent, session, properties):
+    while url:
+        call = session.call(what, passes=frozenset({400}))
+        page, response = request_json(session, call, url)
+        if response.status_code == 400:
+            raise _Refused
+        if not isinstance(page, list):
+            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
         name = _listed_name(response.url)
         if name is not None and name.lower() != answered.lower():
             answered = name
@@ -392,33 +402,17 @@ def _entries(
         if n_barren > MAX_BARREN:
             raise ModelError("hub-bad-answer", f"{what}: its pages repeat themselves")
         yield from fresh.values()
+        url = _next_page(response, what)
     if n_entries and not known:
         raise ModelError("hub-bad-answer", f"{what}: not a list of models")
 
 
-def _pages(
-    parent: str, session: HubSession, properties: tuple[str, ...]
-) -> Iterator[tuple[list[object], httpx2.Response]]:
-    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
-    question += [("expand", name) for name in properties]
-    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
-    what = f"children of {parent}"
-    url = f"{session.endpoint}/api/models?{urlencode(question)}"
-    while True:
-        call = session.call(what, passes=frozenset({400}))
-        page, response = request_json(session, call, url)
-        if response.status_code == 400:
-            raise _Refused
-        if not isinstance(page, list):
-            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
-        yield page, response
-        onward = response.links.get("next", {}).get("url")
-        if not onward:
-            return
-        try:
-            url = str(response.url.join(onward))
-        except httpx2.InvalidURL:
-            raise ModelError("hub-bad-answer", f"{what}: the next page has no address") from None
+def _next_page(response: httpx2.Response, what: str) -> str:
+    onward = response.links.get("next", {}).get("url")
+    try:
+        return str(response.url.join(onward)) if onward else ""
+    except httpx2.InvalidURL:
+        raise ModelError("hub-bad-answer", f"{what}: the next page has no address") from None
 
 
 def _listed_name(url: httpx2.URL) -> str | None:
