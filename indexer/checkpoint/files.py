@@ -13,7 +13,6 @@ import os
 import re
 import stat
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -418,13 +417,14 @@ class TensorRef:
     stop: int
 
     def rows(self, block: RowBlock) -> TensorRef:
-        """Some rows of it, leading dimensions flattened: shape (rows, columns)."""
+        """Some rows of it, leading dimensions flattened: shape (rows, columns). Whole rows where
+        values have no bytes of their own."""
         columns = self.shape[-1]
         width = (self.stop - self.start) // math.prod(self.shape[:-1])
         start, stop = self.start + block.start * width, self.start + block.stop * width
-        if block.columns is not None:
+        if block.columns is not None and width % columns == 0:
+            stop = start + block.columns * width // columns
             columns = block.columns
-            stop = start + columns * width // self.shape[-1]
         return replace(self, shape=(block.stop - block.start, columns), start=start, stop=stop)
 
 
@@ -477,7 +477,7 @@ class Checkpoint(Protocol):
     def close(self) -> None: ...
 
 
-class TensorFile(ABC):
+class TensorFile:
     """One weight file over its bytes. Safe between threads. Peak: one tensor; of a remote file one
     run of tensors, at most `ReadPlan.run` or one tensor, a copy of one, and `ReadPlan.memory`."""
 
@@ -528,10 +528,15 @@ class TensorFile(ABC):
         for ref, tensor in self._read_together(refs, max_gap=self._source.plan.gap):
             yield ref.name, tensor
 
-    @abstractmethod
-    def stream_rows(
-        self, blocks: Iterable[RowBlock]
-    ) -> Iterator[tuple[RowBlock, torch.Tensor]]: ...
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset; only what is all but adjacent is read together."""
+        wanted: dict[TensorRef, list[RowBlock]] = {}
+        for block in blocks:
+            wanted.setdefault(self._ref(block.tensor).rows(block), []).append(block)
+        for ref, rows in self._read_together(wanted, max_gap=self._source.plan.row_gap):
+            for block in wanted[ref]:
+                yield block, block.cut(rows)
+
     def verify(self) -> Verification | None:
         return self._source.verify()
 
@@ -539,13 +544,13 @@ class TensorFile(ABC):
         self._ahead.clear()
         self._source.close()
 
-    @abstractmethod
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
         """Where in the file the bytes that `_decode` wants begin and end."""
+        return ref.start, ref.stop
 
-    @abstractmethod
     def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
         """The contiguous tensor in the bytes of its extent, in their memory where that can be."""
+        return decode(buffer, ref)
 
     def _bytes(self, start: int, stop: int) -> Buffer:
         return self._source.read(start, stop)
@@ -641,18 +646,6 @@ class SafetensorsFile(TensorFile):
         self._data_start = 8 + length
         self._known = head[self._data_start :]
         super().__init__(source, parse_header(head, file=file, file_size=size), 8 + length)
-
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows by offset; only what is all but adjacent is read together."""
-        block_of = {self._ref(b.tensor).rows(b): b for b in blocks}
-        for ref, rows in self._read_together(block_of, max_gap=self._source.plan.row_gap):
-            yield block_of[ref], rows
-
-    def _extent(self, ref: TensorRef) -> tuple[int, int]:
-        return ref.start, ref.stop
-
-    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
-        return decode(buffer, ref)
 
     def _bytes(self, start: int, stop: int) -> Buffer:
         first = start - self._data_start
