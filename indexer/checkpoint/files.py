@@ -645,7 +645,8 @@ class SafetensorsFile(TensorFile):
             head += source.read(len(head), 8 + length)
         self._data_start = 8 + length
         self._known = head[self._data_start :]
-        super().__init__(source, parse_header(head, file=file, file_size=size), 8 + length)
+        refs = parse_header(head[8 : self._data_start], file=file, file_size=size)
+        super().__init__(source, refs, self._data_start)
 
     def _bytes(self, start: int, stop: int) -> Buffer:
         first = start - self._data_start
@@ -672,29 +673,20 @@ def header_length(first8: bytes, *, file: str, file_size: int) -> int:
     return length
 
 
-def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, ...]:
-    """The tensors that a file declares, by position in the file.
+def parse_header(header: bytes, *, file: str, file_size: int) -> list[TensorRef]:
+    """The tensors that a file's header declares, by position in the file.
 
-    `head` begins with the 8 length bytes and the header. As by the safetensors library,
-    tensors that overlap, leave holes, or do not end where the file ends are refused.
-    Unlike there, so is a duplicate tensor name, and an unknown dtype is left as it is.
-    A file may be refused because it is no checkpoint at all: until every check has passed,
+    As by the safetensors library, tensors that overlap, leave holes, or do not end where the file
+    ends are refused. Unlike there, so is a duplicate tensor name, and an unknown dtype is left as
+    it is. A file may be refused because it is no checkpoint at all: until every check has passed,
     a reason quotes no number and no name of it.
     """
-    length = header_length(head[:8], file=file, file_size=file_size)
-    if len(head) < 8 + length:
-        line = f"{len(head)} bytes are less than the header"
-        raise ModelError("truncated", f"{file}: {line}")
-    entries = _entries(head[8 : 8 + length], file)
-    refs = sorted(
-        (
-            _tensor_ref(name, entry, number, file, 8 + length)
-            for number, (name, entry) in enumerate(entries.items(), start=1)
-        ),
-        key=lambda ref: (ref.start, ref.stop),
-    )
-    _require_tiling(refs, 8 + length, file, file_size)
-    return tuple(refs)
+    start = 8 + len(header)
+    entries = enumerate(_entries(header, file).items(), start=1)
+    refs = [_tensor_ref(name, entry, number, file, start) for number, (name, entry) in entries]
+    refs.sort(key=attrgetter("start", "stop"))
+    _require_tiling(refs, start, file, file_size)
+    return refs
 
 
 def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
