@@ -486,12 +486,9 @@ class TensorFile:
         self._source = source
         self._lock = threading.Lock()
         self._used_bytes = listed_bytes
-        self._ahead: dict[int, Buffer] = {}
         self.concurrent = source.bytes_fetched is None
         self.bytes_total = source.size
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
-        runs = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
-        self._block_of = {ref.name: (first, last) for first, last, run in runs for *_, ref in run}
 
     @property
     def bytes_read(self) -> int:
@@ -501,11 +498,7 @@ class TensorFile:
 
     def read(self, name: str) -> torch.Tensor:
         ref = self._ref(name)
-        start, stop = self._extent(ref)
-        if name in self._block_of:
-            first, block = self._block(name)
-            return self._decode(bytearray(memoryview(block)[start - first : stop - first]), ref)
-        tensor = self._decode(self._bytes(start, stop), ref)
+        tensor = self._decode(self._bytes(*self._extent(ref)), ref)
         self._count(ref.stop - ref.start)
         return tensor
 
@@ -541,7 +534,6 @@ class TensorFile:
         return self._source.verify()
 
     def close(self) -> None:
-        self._ahead.clear()
         self._source.close()
 
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
@@ -569,31 +561,13 @@ class TensorFile:
     def _read_together(
         self, refs: Iterable[TensorRef], *, max_gap: int
     ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
-        for first, last, run in self._runs(refs, self._source.plan.run, max_gap):
+        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
+        for first, last, run in read_together(spans, self._source.plan.run, max_gap):
             buffer = self._bytes(first, last)
             for start, stop, ref in run:
                 tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
                 self._count(ref.stop - ref.start)
                 yield ref, tensor
-
-    def _runs(
-        self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int
-    ) -> Iterator[tuple[int, int, list[Span[TensorRef]]]]:
-        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
-        return read_together(spans, max_bytes, max_gap)
-
-    def _block(self, name: str) -> tuple[int, Buffer]:
-        """A tensor's block from its beginning; those unused for longest make room."""
-        start, stop = self._block_of[name]
-        with self._lock:
-            block = self._ahead.pop(start, None)
-            if block is None:
-                block = self._bytes(start, stop)
-            self._ahead[start] = block
-            total = sum(map(len, self._ahead.values()))
-            while total > self._source.plan.memory and len(self._ahead) > 1:
-                total -= len(self._ahead.pop(next(iter(self._ahead))))
-        return start, block
 
 
 def read_together(

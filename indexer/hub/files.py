@@ -312,15 +312,15 @@ class VerifiedBytes:
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
     skip is read for the hash and dropped. What is read before its turn (the list at the end of an
-    archive, an adapter's tensors in another order) is held until its turn comes: `PIECE` bytes, of
-    an adapter `ReadPlan.memory`. Beyond that the bytes between are read first, so that a later read
-    of them is a second one. A second read is compared with the hash's states before and after each
-    of its chunks: what a reader gets is what was hashed.
+    archive) is held until its turn comes: `PIECE` bytes. Of an adapter, all that is read is held,
+    `ReadPlan.ahead` bytes at once, up to `ReadPlan.memory`. Beyond that the bytes between are read
+    first, so that a later read of them is a second one. A second read is compared with the hash's
+    states before and after each of its chunks: what a reader gets is what was hashed.
 
     Only `verify` tells whether that is what is listed. Safe between threads, which take turns.
     """
 
-    def __init__(self, source: ByteSource, sha256: str) -> None:
+    def __init__(self, source: ByteSource, sha256: str | None) -> None:
         self.name, self.size, self.plan = source.name, source.size, source.plan
         self._source = source
         self._listed = sha256
@@ -345,10 +345,13 @@ class VerifiedBytes:
     def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
         return nullcontext(self.read(start, stop))
 
-    def verify(self) -> Verification:
+    def verify(self) -> Verification | None:
         """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
+        if self._listed is None:
+            return None
         with self._lock:
-            self._fill(self.size)
+            while self._hash_next(self.size):
+                pass
             found = self._hash.hexdigest()
         if found != self._listed:
             line = f"SHA-256 {found[:16]}… where {self._listed[:16]}… is listed"
@@ -367,19 +370,23 @@ class VerifiedBytes:
         for begin, held in self._held.items():
             if begin <= start < begin + len(held):
                 return bytearray(held[start - begin : stop - begin])
-        self._take_held()
-        stop = min((begin for begin in self._held if start < begin < stop), default=stop)
-        limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
-        n_held = sum(map(len, self._held.values()))
-        if start > self._hashed and n_held + stop - start <= limit:
-            buffer = self._source.read(start, stop)
-            self._held[start] = bytes(buffer)
-            return buffer
-        self._fill(start, leave=0 if self.plan.ahead else PIECE)
+        end = min((begin for begin in self._held if begin > start), default=max(stop, self.size))
+        stop = min(stop, end)
+        ahead = max(stop, min(start + self.plan.ahead, end))
+        leave = 0 if self.plan.ahead else PIECE
+        while not self._may_hold(ahead - start) and self._hash_next(start, leave=leave):
+            pass
+        if self._may_hold(ahead - start) and (self.plan.ahead or start > self._hashed):
+            self._held[start] = bytes(self._source.read(start, ahead))
+            return bytearray(self._held[start][: stop - start])
         first = self._hashed
         buffer = self._source.read(first, stop)
         self._take(buffer)
         return buffer if first == start else bytearray(memoryview(buffer)[start - first :])
+
+    def _may_hold(self, n_bytes: int) -> bool:
+        limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
+        return sum(map(len, self._held.values())) + n_bytes <= limit
 
     def _read_again(self, start: int, stop: int) -> Buffer:
         """A range that is hashed already; its chunks must lead from one kept state to the next."""
@@ -397,19 +404,16 @@ class VerifiedBytes:
                 raise ModelError("checksum-mismatch", f"{self.name}: {line}")
         return bytearray(memoryview(buffer)[start - first : stop - first])
 
-    def _fill(self, stop: int, *, leave: int = 0) -> None:
-        """Hash up to `stop`, and all that is held before it; the last `leave` bytes, where none of
-        them is held, are left to the read that follows."""
-        while True:
-            self._take_held()
-            held = min((begin for begin in self._held if begin < stop), default=stop)
-            if held == stop and stop - self._hashed <= leave:
-                return
-            self._take(self._source.read(self._hashed, min(self._hashed + PIECE, held)))
-
-    def _take_held(self) -> None:
-        while (held := self._held.pop(self._hashed, None)) is not None:
-            self._take(held)
+    def _hash_next(self, stop: int, *, leave: int = 0) -> bool:
+        """Hash the next piece before `stop`, which is held or read, and say whether there was one;
+        the last `leave` bytes, where none of them is held, are left to the read that follows."""
+        held = min((begin for begin in self._held if begin < stop), default=stop)
+        if held == stop and stop - self._hashed <= leave:
+            return False
+        piece = self._held.pop(self._hashed, None)
+        end = min(self._hashed + PIECE, held)
+        self._take(self._source.read(self._hashed, end) if piece is None else piece)
+        return True
 
     def _take(self, buffer: Buffer | bytes) -> None:
         """Hash the bytes that follow what is hashed."""
@@ -673,7 +677,7 @@ class HubWeights:
         listed = self._locate(file)
         kept = None if self._plan.whole else self._kept
         remote = RemoteBytes(self._session, listed, self._plan, kept)
-        if self._plan.whole and listed.sha256:
+        if self._plan.whole and (listed.sha256 or self._plan.ahead):
             return VerifiedBytes(remote, listed.sha256)
         return remote
 
