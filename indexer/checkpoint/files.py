@@ -498,7 +498,7 @@ class TensorFile:
 
     def read(self, name: str) -> torch.Tensor:
         ref = self._ref(name)
-        tensor = self._decode(self._bytes(*self._extent(ref)), ref)
+        tensor = self._decode(self._source.read(*self._extent(ref)), ref)
         self._count(ref.stop - ref.start)
         return tensor
 
@@ -544,9 +544,6 @@ class TensorFile:
         """The contiguous tensor in the bytes of its extent, in their memory where that can be."""
         return decode(buffer, ref)
 
-    def _bytes(self, start: int, stop: int) -> Buffer:
-        return self._source.read(start, stop)
-
     def _ref(self, name: str) -> TensorRef:
         ref = self.tensors.get(name)
         if ref is None:
@@ -563,7 +560,7 @@ class TensorFile:
     ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
         spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
         for first, last, run in read_together(spans, self._source.plan.run, max_gap):
-            buffer = self._bytes(first, last)
+            buffer = self._source.read(first, last)
             for start, stop, ref in run:
                 tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
                 self._count(ref.stop - ref.start)
@@ -609,26 +606,14 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SafetensorsFile(TensorFile):
-    """One safetensors file. What the first read brings beyond the header is used too."""
-
     def __init__(self, source: ByteSource) -> None:
         file, size = source.name, source.size
         head = bytes(source.read(0, min(source.plan.first, size)))
         length = header_length(head[:8], file=file, file_size=size)
         if 8 + length > len(head):
             head += source.read(len(head), 8 + length)
-        self._data_start = 8 + length
-        self._known = head[self._data_start :]
-        refs = parse_header(head[8 : self._data_start], file=file, file_size=size)
-        super().__init__(source, refs, self._data_start)
-
-    def _bytes(self, start: int, stop: int) -> Buffer:
-        first = start - self._data_start
-        known = self._known[first : stop - self._data_start]
-        if len(known) == stop - start:
-            return bytearray(known)
-        rest = super()._bytes(start + len(known), stop)
-        return bytearray(known) + rest if known else rest
+        refs = parse_header(head[8 : 8 + length], file=file, file_size=size)
+        super().__init__(source, refs, 8 + length)
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:

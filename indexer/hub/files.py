@@ -311,11 +311,12 @@ class VerifiedBytes:
     """A source whose bytes travel once each, and are hashed in the order of the file.
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
-    skip is read for the hash and dropped. What is read before its turn (the list at the end of an
-    archive) is held until its turn comes: `PIECE` bytes. Of an adapter, all that is read is held,
-    `ReadPlan.ahead` bytes at once, up to `ReadPlan.memory`. Beyond that the bytes between are read
-    first, so that a later read of them is a second one. A second read is compared with the hash's
-    states before and after each of its chunks: what a reader gets is what was hashed.
+    skip is read for the hash and dropped. The first reads (a header and what comes with it, the
+    list at the end of an archive) are held until their turn comes: `PIECE` bytes. Of an adapter,
+    all that is read is held, `ReadPlan.ahead` bytes at once, up to `ReadPlan.memory`. Beyond that
+    the bytes between are read first, so that a later read of them is a second one. A second read is
+    compared with the hash's states before and after each of its chunks: what a reader gets is what
+    was hashed.
 
     Only `verify` tells whether that is what is listed. Safe between threads, which take turns.
     """
@@ -376,7 +377,7 @@ class VerifiedBytes:
         leave = 0 if self.plan.ahead else PIECE
         while not self._may_hold(ahead - start) and self._hash_next(start, leave=leave):
             pass
-        if self._may_hold(ahead - start) and (self.plan.ahead or start > self._hashed):
+        if self._may_hold(ahead - start):
             self._held[start] = bytes(self._source.read(start, ahead))
             return bytearray(self._held[start][: stop - start])
         first = self._hashed
