@@ -149,9 +149,6 @@ class ByteSource(Protocol):
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes `start` to `stop`, all of them, in memory of their own."""
 
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        """The same for as long as the block lasts, without a copy where that can be had."""
-
     def verify(self) -> Verification | None:
         """How the bytes were compared with the SHA-256 that is listed for the file, or
         `checksum-mismatch`; `unverified` where the plan reads only some, None where nothing is
@@ -504,7 +501,7 @@ class TensorFile:
 
     @contextmanager
     def view(self, name: str) -> Iterator[torch.Tensor]:
-        if not self.concurrent:
+        if not isinstance(self._source, LocalFile):
             yield self.read(name)
             return
         ref = self._ref(name)

@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -181,9 +181,6 @@ class RemoteBytes:
                     call.failed(err.args[0], brought=transfer.next - before)
         return transfer.buffer
 
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
-        return nullcontext(self.read(start, stop))
-
     def verify(self) -> Verification | None:
         return "unverified" if self._file.sha256 else None
 
@@ -342,9 +339,6 @@ class VerifiedBytes:
                 parts.append(self._part(start, stop))
                 start += len(parts[-1])
         return parts[0] if len(parts) == 1 else bytearray().join(parts)
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
 
     def verify(self) -> Verification | None:
         """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
