@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
@@ -555,17 +555,17 @@ class FamilyWalk:
 
     def _children(self, parent: str, *, is_base: bool) -> Iterator[HubModel]:
         self.counts.parents += 1
-        listed = self.memory.load(self.kept_as.format(parent))
-        if listed is not None:
-            self.counts.remembered += 1
-            yield from self._models_in(parent, listed)
-            self._compare_count(parent, listed)
-            return
+        known = self.memory.load(self.kept_as.format(parent))
+        self.counts.remembered += known is not None
         listed = []
         try:
-            for raw in request_children(parent, self.session):
+            for raw in request_children(parent, self.session) if known is None else known:
                 listed.append(raw)
-                yield from self._models_in(parent, [raw])
+                if "id" in raw:
+                    yield HubModel.from_json(raw)
+                elif RENAMED in raw:
+                    current = self.counts.renamed[parent] = str(raw[RENAMED])
+                    self.levels.setdefault(current.lower(), self.levels[parent.lower()])
         except ModelError as err:
             self.counts.unlisted.pop(parent, None)
             if is_base or not self._may_be_left_out(err, parent):
@@ -573,19 +573,11 @@ class FamilyWalk:
             self.counts.left_out[parent] = str(err)
             log.warning("the children of %s are left out: %s", parent, err)
             return
-        self.unanswered.clear()
         self._compare_count(parent, listed)
-        if listed or self.counts.missing is None:
-            self.memory.save(self.kept_as.format(parent), listed)
-
-    def _models_in(self, parent: str, listed: Iterable[dict[str, Any]]) -> Iterator[HubModel]:
-        for raw in listed:
-            if "id" in raw:
-                yield HubModel.from_json(raw)
-            elif RENAMED in raw:
-                current = str(raw[RENAMED])
-                self.counts.renamed[parent] = current
-                self.levels.setdefault(current.lower(), self.levels[parent.lower()])
+        if known is None:
+            self.unanswered.clear()
+            if listed or self.counts.missing is None:
+                self.memory.save(self.kept_as.format(parent), listed)
 
     def _compare_count(self, parent: str, listed: Sequence[dict[str, Any]]) -> None:
         missing = self.counts.unlisted.pop(parent, 0) - sum("id" in raw for raw in listed)
