@@ -20,23 +20,7 @@ from typing import Any, Literal
 
 from ..errors import DataError
 from ..results import agree, count
-from .columns import (
-    MOST_COUNTED,
-    NO_CLASS,
-    USUAL_NAMES,
-    ColumnChoice,
-    FoundColumn,
-    LabelKind,
-    Message,
-    Part,
-    as_number,
-    class_name,
-    find_columns,
-    label_kind,
-    look_at,
-    passed_over,
-    read_messages,
-)
+from . import columns
 from .rows import DataTable, NumberedRow, Row
 from .rows.data_files import DataFiles, locate_data_files
 
@@ -56,8 +40,13 @@ class Example:
     pair: str = ""
     label: str | float | None = None
 
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """What tells examples apart, but for their labels."""
+        return self.text, self.pair, self.completion
 
-Draft = tuple[Example, tuple[Message, ...]]
+
+Draft = tuple[Example, tuple[columns.Message, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ class ExampleSet:
     source: str
     examples: tuple[Example, ...]
     kind: Kind
-    found: tuple[FoundColumn, ...]
+    found: tuple[columns.FoundColumn, ...]
     classes: Mapping[str, int]
     rows: int
     skipped: tuple[SkippedRows, ...]
@@ -108,7 +97,7 @@ class ExampleSet:
             parts.append(f"{count(rows, 'row', form=',')} skipped: {reasons}")
         return "; ".join((*parts, *self.notes))
 
-    def _described(self, found: FoundColumn) -> str:
+    def _described(self, found: columns.FoundColumn) -> str:
         details = FOUND_BY[found.by]
         if found.part == "label":
             details += f", {count(len(self.classes), 'class') if self.classes else 'numbers'}"
@@ -129,10 +118,10 @@ class HashSample:
     def key(self, example: Example) -> int:
         """The hash of an example's texts without its label; UnicodeEncodeError for what is no
         character."""
-        texts = f"{example.text}\0{example.pair}\0{example.completion}".encode()
+        texts = "\0".join(example.texts).encode()
         return int.from_bytes(blake2b(texts, digest_size=HASH_BYTES, key=self._key).digest())
 
-    def offer(self, key: int, example: Example, messages: tuple[Message, ...] = ()) -> None:
+    def offer(self, key: int, example: Example, messages: tuple[columns.Message, ...] = ()) -> None:
         """Of equal texts with several labels the first label by name is kept."""
         if example.label is not None and not self._are_many:
             self._offer_to_class(key, example.label, (example, messages))
@@ -200,17 +189,17 @@ NOT_LABEL = "label is neither a text nor a number"
 
 class RowReader:
     def __init__(
-        self, found: Sequence[FoundColumn], class_names: Mapping[str, Sequence[str]]
+        self, found: Sequence[columns.FoundColumn], class_names: Mapping[str, Sequence[str]]
     ) -> None:
         self.columns = {column.part: column.column for column in found}
         self.class_names = class_names.get(self.columns.get("label", ""), ())
 
     def draft(self, row: Row) -> Draft | str:
         """The example that a row holds, with its messages, or why it holds none."""
-        messages: tuple[Message, ...] = ()
+        messages: tuple[columns.Message, ...] = ()
         completion = ""
         if "messages" in self.columns:
-            read = read_messages(row[self.columns["messages"]])
+            read = columns.read_messages(row[self.columns["messages"]])
             messages = until_last_answer(read or ())
             if read is None or not messages:
                 return "not messages" if read is None else "no answer of the assistant"
@@ -245,7 +234,7 @@ class RowReader:
         )
         return example, messages
 
-    def _text(self, row: Row, part: Part) -> str:
+    def _text(self, row: Row, part: columns.Part) -> str:
         column = self.columns.get(part)
         if column is None:
             return ""
@@ -260,16 +249,16 @@ class RowReader:
 
     def _label(self, row: Row) -> str | None:
         column = self.columns.get("label")
-        name = class_name(row[column]) if column is not None else None
+        name = columns.class_name(row[column]) if column is not None else None
         if not self.class_names or name is None:
             return name or None
-        if name == NO_CLASS:
+        if name == columns.NO_CLASS:
             return None
         place = int(name) if name.isdecimal() else len(self.class_names)
         return self.class_names[place] if place < len(self.class_names) else name
 
 
-def until_last_answer(messages: Sequence[Message]) -> tuple[Message, ...]:
+def until_last_answer(messages: Sequence[columns.Message]) -> tuple[columns.Message, ...]:
     """The messages up to the last one of the assistant; () if it never answers."""
     places = [
         place
@@ -279,7 +268,7 @@ def until_last_answer(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(messages[: places[-1] + 1]) if places else ()
 
 
-def plain_template(messages: Sequence[Message]) -> tuple[str, str]:
+def plain_template(messages: Sequence[columns.Message]) -> tuple[str, str]:
     """(prompt, completion) without a chat template: `role: content`, a message in each line."""
     *before, answer = messages
     lines = [f"{message['role']}: {message['content']}\n" for message in before]
@@ -328,7 +317,7 @@ HARMLESS = frozenset(
 
 def read_examples(
     path: str | Path,
-    columns: ColumnChoice | None = None,
+    choice: columns.ColumnChoice | None = None,
     *,
     max_examples: int = 512,
     seed: int = 0,
@@ -350,7 +339,7 @@ def read_examples(
     there, labels that are lists, fewer than `MIN_EXAMPLES` usable rows that differ.
     """
     files = locate_data_files(Path(path), split)
-    choice = columns or ColumnChoice()
+    choice = choice or columns.ColumnChoice()
     name = name or files.root.name
     scan = _scan(name, files, choice, HashSample(max_examples, seed), "utf-8")
     if scan.undecodable > scan.decoded:
@@ -365,7 +354,7 @@ class _Scan:
 
     source: str
     sample: HashSample
-    found: tuple[FoundColumn, ...]
+    found: tuple[columns.FoundColumn, ...]
     notes: list[str]
     rows: int = 0
     decoded: int = 0
@@ -393,7 +382,7 @@ class _Scan:
                 self.sample.offer(key, example, messages)
                 label = example.label
                 if isinstance(label, str) and (
-                    label in self.labels or len(self.labels) < MOST_COUNTED
+                    label in self.labels or len(self.labels) < columns.MOST_COUNTED
                 ):
                     self.labels[label] += 1
                 return
@@ -402,9 +391,11 @@ class _Scan:
 
 
 def _scan(
-    name: str, files: DataFiles, choice: ColumnChoice, sample: HashSample, encoding: str
+    name: str, files: DataFiles, choice: columns.ColumnChoice, sample: HashSample, encoding: str
 ) -> _Scan:
-    tables = files.tables(encoding, (*(name.lower() for name in choice.names), *USUAL_NAMES))
+    tables = files.tables(
+        encoding, (*(name.lower() for name in choice.names), *columns.USUAL_NAMES)
+    )
     names = tuple(dict.fromkeys(name for table in tables for name in table.columns))
     first = tables[0]
     head = [row for _, row in _head(first)]
@@ -413,11 +404,11 @@ def _scan(
         raise DataError(
             f"{first.path.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
         )
-    values = look_at(rows, names)
-    found = find_columns(name, names, values, choice)
+    values = columns.look_at(rows, names)
+    found = columns.find_columns(name, names, values, choice)
     parts = {column.column for column in found}
     scan = _Scan(name, sample, found, list(first.notes))
-    if choice.label is None and (note := passed_over(values, found)):
+    if choice.label is None and (note := columns.passed_over(values, found)):
         scan.notes.append(note)
     if encoding == "cp1252":
         scan.notes.append("not UTF-8: read as Windows-1252")
@@ -452,7 +443,7 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
             f"{scan.source}: column {label!r} has lists of labels, and one label a row is needed; "
             "choose another column with --label, or --label '' for none"
         )
-    labelled = None if label is None else label_kind(scan.labels)
+    labelled = None if label is None else columns.label_kind(scan.labels)
     examples = tuple(_finished(scan, template, are_classes=labelled == "classes"))
     _refuse_broken(scan, len(examples))
     kind, found, examples = _labelled(scan, examples, labelled)
@@ -515,14 +506,14 @@ def _refuse_broken(scan: _Scan, n_examples: int) -> None:
 
 
 def _labelled(
-    scan: _Scan, examples: tuple[Example, ...], labelled: LabelKind | None
-) -> tuple[Kind, tuple[FoundColumn, ...], tuple[Example, ...]]:
+    scan: _Scan, examples: tuple[Example, ...], labelled: columns.LabelKind | None
+) -> tuple[Kind, tuple[columns.FoundColumn, ...], tuple[Example, ...]]:
     """The kind of the examples; numbers of a regression as numbers; no label that only names."""
     found = {column.part: column for column in scan.found}
     kind: Kind = "texts"
     if labelled == "names":
         column = found.pop("label")
-        n, more = len(scan.labels), len(scan.labels) >= MOST_COUNTED
+        n, more = len(scan.labels), len(scan.labels) >= columns.MOST_COUNTED
         rows = scan.rows - sum(skip.rows for skip in scan.skipped.values())
         different = count(n, "different value", or_more=more, form=",")
         different += f" in {count(rows, 'row', form=',')}"
@@ -536,7 +527,7 @@ def _labelled(
     elif labelled == "numbers":
         kind = "numbers"
         examples = tuple(
-            replace(example, label=as_number(str(example.label))) for example in examples
+            replace(example, label=columns.as_number(str(example.label))) for example in examples
         )
     elif labelled == "classes":
         kind = "classes"

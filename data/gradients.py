@@ -197,12 +197,12 @@ class GradientSums:
 
     def __post_init__(self) -> None:
         for _, placements in self.matrices.modules.values():
-            shapes = (placement.shape for placement in placements)
-            if self.columns is None:
-                self._sums.append([DenseSum(shape, self.device) for shape in shapes])
-            else:
-                columns = self.columns
-                self._sums.append([StreamedSum(shape, self.device, columns) for shape in shapes])
+            self._sums.append([self._new_sum(placement.shape) for placement in placements])
+
+    def _new_sum(self, shape: tuple[int, int]) -> MatrixSum:
+        if self.columns is None:
+            return DenseSum(shape, self.device)
+        return StreamedSum(shape, self.device, self.columns)
 
     @contextmanager
     def collecting(self, model: nn.Module) -> Iterator[None]:
@@ -416,8 +416,8 @@ def _backward(loss: Loss, group: Sequence[EncodedExample], batch_size: int) -> t
     return loss_sum, n_predicted
 
 
-def _sort_key(example: Example) -> tuple[str, str, str, str]:
-    return example.text, example.pair, example.completion, str(example.label)
+def _sort_key(example: Example) -> tuple[str, ...]:
+    return *example.texts, str(example.label)
 
 
 def _groups(
@@ -542,19 +542,9 @@ def matched_examples(
             f"{data.source} has the classes {_listed(classes)}, {control.source} "
             f"{_listed(others)}: a control has the same"
         )
-    texts = [
-        {_content(example) for example in one.examples if example.label not in alone}
-        for one in (data, control)
-    ]
-    shared = texts[0] & texts[1]
-    left = [
-        [
-            example
-            for example in one.examples
-            if example.label not in alone and _content(example) not in shared
-        ]
-        for one in (data, control)
-    ]
+    comparable = [[e for e in one.examples if e.label not in alone] for one in (data, control)]
+    shared = set.intersection(*({example.texts for example in some} for some in comparable))
+    left = [[e for e in some if e.texts not in shared] for some in comparable]
     n = min(map(len, left))
     notes = []
     if alone:
@@ -580,10 +570,6 @@ def matched_examples(
 def _beginning(examples: Sequence[Example], n: int, *, are_classes: bool) -> tuple[Example, ...]:
     labels = [example.label if are_classes else None for example in examples]
     return tuple(examples[place] for place in places_of_every_class(labels, n))
-
-
-def _content(example: Example) -> tuple[str, str, str]:
-    return example.text, example.pair, example.completion
 
 
 def _listed(names: set[str], most: int = 5) -> str:

@@ -243,20 +243,11 @@ class SequenceToSequenceLoss(Loss):
         return EncodedExample(ids=ids, targets=list(wanted["input_ids"]))
 
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        wanted = self._targets(batch)
-        shifted = self._shifted(wanted)
-        output = self.model.whole(**self._inputs(batch), decoder_input_ids=shifted)
-        return summed_cross_entropy(output.logits, wanted)
-
-    def _shifted(self, wanted: torch.Tensor) -> torch.Tensor:
-        """What the decoder reads: the start token, then every token but the last."""
-        config = self.model.config
-        padding = getattr(config, "pad_token_id", None)
-        padding = padding if isinstance(padding, int) and padding >= 0 else 0
-        shifted = wanted.roll(1, dims=1)
-        shifted = shifted.masked_fill(shifted == IGNORED, padding)
-        shifted[:, 0] = decoder_start(config)
-        return shifted
+        start = decoder_start(self.model.config)
+        # the decoder reads what is behind the last token of a text after all that counts
+        read = padded([[start, *example.targets] for example in batch], 0, self.model.device)
+        output = self.model.whole(**self._inputs(batch), decoder_input_ids=read[:, :-1])
+        return summed_cross_entropy(output.logits, self._targets(batch))
 
 
 @dataclass(slots=True)

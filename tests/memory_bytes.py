@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from deltadex.indexer.checkpoint.bin_file import BinFile
 from deltadex.indexer.checkpoint.files import LOCAL_PLAN
 
@@ -24,9 +22,6 @@ class MemoryBytes:
     def read(self, start, stop):
         self.ranges.append((start, stop))
         return bytearray(self._data[start:stop])
-
-    def view(self, start, stop):
-        return nullcontext(self.read(start, stop))
 
     def verify(self):
         return None

@@ -24,7 +24,6 @@ from .files import RowBlock as RowBlock
 from .files import TensorRef as TensorRef
 from .files import decode as decode
 from .files import model_type as model_type
-from .files import parse_header as parse_header
 from .files import read_json as read_json
 from .gguf_file import GgufCheckpoint as GgufCheckpoint
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS

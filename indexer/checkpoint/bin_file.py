@@ -354,9 +354,9 @@ class BinFile(files.TensorFile):
         refs = [_tensor_ref(n, t, self._entries[n], source.name) for n, t in tensors.items()]
         self._checked: set[int] = set()
         self._is_read_in_part = False
-        self._has_checksums = all(entry.crc for entry in used)
         stored = sum(entry.size for name, entry in entries.items() if "/data/" in name)
         super().__init__(source, refs, max(0, source.size - stored))
+        self._has_checksums = all(entry.crc for entry in used)
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor, contiguous; of a storage that many share, its own part where the file is
@@ -396,12 +396,9 @@ class BinFile(files.TensorFile):
             yield block, block.cut(cut_from[1][block.start : block.stop]).clone()
 
     def verify(self) -> Verification | None:
-        """`crc` where no SHA-256 was compared and every entry that was read had its own;
-        `unverified` where of some only rows were read, which have none."""
+        """`unverified` where of some only rows were read, which have no sum."""
         way = super().verify()
-        if self._is_read_in_part and self._has_checksums:
-            return "unverified"
-        return "crc" if way != "sha256" and self._has_checksums else way
+        return "unverified" if self._is_read_in_part and self._has_checksums else way
 
     def _extent(self, ref: files.TensorRef) -> tuple[int, int]:
         entry = self._entries[ref.name]

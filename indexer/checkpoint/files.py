@@ -13,7 +13,6 @@ import os
 import re
 import stat
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -149,9 +148,6 @@ class ByteSource(Protocol):
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes `start` to `stop`, all of them, in memory of their own."""
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        """The same for as long as the block lasts, without a copy where that can be had."""
 
     def verify(self) -> Verification | None:
         """How the bytes were compared with the SHA-256 that is listed for the file, or
@@ -418,13 +414,14 @@ class TensorRef:
     stop: int
 
     def rows(self, block: RowBlock) -> TensorRef:
-        """Some rows of it, leading dimensions flattened: shape (rows, columns)."""
+        """Some rows of it, leading dimensions flattened: shape (rows, columns). Whole rows where
+        values have no bytes of their own."""
         columns = self.shape[-1]
         width = (self.stop - self.start) // math.prod(self.shape[:-1])
         start, stop = self.start + block.start * width, self.start + block.stop * width
-        if block.columns is not None:
+        if block.columns is not None and width % columns == 0:
+            stop = start + block.columns * width // columns
             columns = block.columns
-            stop = start + columns * width // self.shape[-1]
         return replace(self, shape=(block.stop - block.start, columns), start=start, stop=stop)
 
 
@@ -477,21 +474,19 @@ class Checkpoint(Protocol):
     def close(self) -> None: ...
 
 
-class TensorFile(ABC):
+class TensorFile:
     """One weight file over its bytes. Safe between threads. Peak: one tensor; of a remote file one
     run of tensors, at most `ReadPlan.run` or one tensor, a copy of one, and `ReadPlan.memory`."""
 
     def __init__(self, source: ByteSource, refs: Sequence[TensorRef], listed_bytes: int) -> None:
         """`listed_bytes`: the part of the file that is no tensor, and was read to list them."""
+        self._has_checksums = False
         self._source = source
         self._lock = threading.Lock()
         self._used_bytes = listed_bytes
-        self._ahead: dict[int, Buffer] = {}
         self.concurrent = source.bytes_fetched is None
         self.bytes_total = source.size
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
-        runs = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
-        self._block_of = {ref.name: (first, last) for first, last, run in runs for *_, ref in run}
 
     @property
     def bytes_read(self) -> int:
@@ -501,17 +496,13 @@ class TensorFile(ABC):
 
     def read(self, name: str) -> torch.Tensor:
         ref = self._ref(name)
-        start, stop = self._extent(ref)
-        if name in self._block_of:
-            first, block = self._block(name)
-            return self._decode(bytearray(memoryview(block)[start - first : stop - first]), ref)
-        tensor = self._decode(self._bytes(start, stop), ref)
+        tensor = self._decode(self._source.read(*self._extent(ref)), ref)
         self._count(ref.stop - ref.start)
         return tensor
 
     @contextmanager
     def view(self, name: str) -> Iterator[torch.Tensor]:
-        if not self.concurrent:
+        if not isinstance(self._source, LocalFile):
             yield self.read(name)
             return
         ref = self._ref(name)
@@ -528,27 +519,30 @@ class TensorFile(ABC):
         for ref, tensor in self._read_together(refs, max_gap=self._source.plan.gap):
             yield ref.name, tensor
 
-    @abstractmethod
-    def stream_rows(
-        self, blocks: Iterable[RowBlock]
-    ) -> Iterator[tuple[RowBlock, torch.Tensor]]: ...
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset; only what is all but adjacent is read together."""
+        wanted: dict[TensorRef, list[RowBlock]] = {}
+        for block in blocks:
+            wanted.setdefault(self._ref(block.tensor).rows(block), []).append(block)
+        for ref, rows in self._read_together(wanted, max_gap=self._source.plan.row_gap):
+            for block in wanted[ref]:
+                yield block, block.cut(rows)
+
     def verify(self) -> Verification | None:
-        return self._source.verify()
+        """`crc` where no SHA-256 was compared, and every tensor that was read had its own sum."""
+        way = self._source.verify()
+        return "crc" if way != "sha256" and self._has_checksums else way
 
     def close(self) -> None:
-        self._ahead.clear()
         self._source.close()
 
-    @abstractmethod
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
         """Where in the file the bytes that `_decode` wants begin and end."""
+        return ref.start, ref.stop
 
-    @abstractmethod
     def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
         """The contiguous tensor in the bytes of its extent, in their memory where that can be."""
-
-    def _bytes(self, start: int, stop: int) -> Buffer:
-        return self._source.read(start, stop)
+        return decode(buffer, ref)
 
     def _ref(self, name: str) -> TensorRef:
         ref = self.tensors.get(name)
@@ -564,31 +558,13 @@ class TensorFile(ABC):
     def _read_together(
         self, refs: Iterable[TensorRef], *, max_gap: int
     ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
-        for first, last, run in self._runs(refs, self._source.plan.run, max_gap):
-            buffer = self._bytes(first, last)
+        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
+        for first, last, run in read_together(spans, self._source.plan.run, max_gap):
+            buffer = self._source.read(first, last)
             for start, stop, ref in run:
                 tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
                 self._count(ref.stop - ref.start)
                 yield ref, tensor
-
-    def _runs(
-        self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int
-    ) -> Iterator[tuple[int, int, list[Span[TensorRef]]]]:
-        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
-        return read_together(spans, max_bytes, max_gap)
-
-    def _block(self, name: str) -> tuple[int, Buffer]:
-        """A tensor's block from its beginning; those unused for longest make room."""
-        start, stop = self._block_of[name]
-        with self._lock:
-            block = self._ahead.pop(start, None)
-            if block is None:
-                block = self._bytes(start, stop)
-            self._ahead[start] = block
-            total = sum(map(len, self._ahead.values()))
-            while total > self._source.plan.memory and len(self._ahead) > 1:
-                total -= len(self._ahead.pop(next(iter(self._ahead))))
-        return start, block
 
 
 def read_together(
@@ -630,37 +606,14 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class SafetensorsFile(TensorFile):
-    """One safetensors file. What the first read brings beyond the header is used too."""
-
     def __init__(self, source: ByteSource) -> None:
         file, size = source.name, source.size
         head = bytes(source.read(0, min(source.plan.first, size)))
         length = header_length(head[:8], file=file, file_size=size)
         if 8 + length > len(head):
             head += source.read(len(head), 8 + length)
-        self._data_start = 8 + length
-        self._known = head[self._data_start :]
-        super().__init__(source, parse_header(head, file=file, file_size=size), 8 + length)
-
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows by offset; only what is all but adjacent is read together."""
-        block_of = {self._ref(b.tensor).rows(b): b for b in blocks}
-        for ref, rows in self._read_together(block_of, max_gap=self._source.plan.row_gap):
-            yield block_of[ref], rows
-
-    def _extent(self, ref: TensorRef) -> tuple[int, int]:
-        return ref.start, ref.stop
-
-    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
-        return decode(buffer, ref)
-
-    def _bytes(self, start: int, stop: int) -> Buffer:
-        first = start - self._data_start
-        known = self._known[first : stop - self._data_start]
-        if len(known) == stop - start:
-            return bytearray(known)
-        rest = super()._bytes(start + len(known), stop)
-        return bytearray(known) + rest if known else rest
+        refs = parse_header(head[8 : 8 + length], file=file, file_size=size)
+        super().__init__(source, refs, 8 + length)
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:
@@ -679,29 +632,20 @@ def header_length(first8: bytes, *, file: str, file_size: int) -> int:
     return length
 
 
-def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, ...]:
-    """The tensors that a file declares, by position in the file.
+def parse_header(header: bytes, *, file: str, file_size: int) -> list[TensorRef]:
+    """The tensors that a file's header declares, by position in the file.
 
-    `head` begins with the 8 length bytes and the header. As by the safetensors library,
-    tensors that overlap, leave holes, or do not end where the file ends are refused.
-    Unlike there, so is a duplicate tensor name, and an unknown dtype is left as it is.
-    A file may be refused because it is no checkpoint at all: until every check has passed,
+    As by the safetensors library, tensors that overlap, leave holes, or do not end where the file
+    ends are refused. Unlike there, so is a duplicate tensor name, and an unknown dtype is left as
+    it is. A file may be refused because it is no checkpoint at all: until every check has passed,
     a reason quotes no number and no name of it.
     """
-    length = header_length(head[:8], file=file, file_size=file_size)
-    if len(head) < 8 + length:
-        line = f"{len(head)} bytes are less than the header"
-        raise ModelError("truncated", f"{file}: {line}")
-    entries = _entries(head[8 : 8 + length], file)
-    refs = sorted(
-        (
-            _tensor_ref(name, entry, number, file, 8 + length)
-            for number, (name, entry) in enumerate(entries.items(), start=1)
-        ),
-        key=lambda ref: (ref.start, ref.stop),
-    )
-    _require_tiling(refs, 8 + length, file, file_size)
-    return tuple(refs)
+    start = 8 + len(header)
+    entries = enumerate(_entries(header, file).items(), start=1)
+    refs = [_tensor_ref(name, entry, number, file, start) for number, (name, entry) in entries]
+    refs.sort(key=attrgetter("start", "stop"))
+    _require_tiling(refs, start, file, file_size)
+    return refs
 
 
 def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:

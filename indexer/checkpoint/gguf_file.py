@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -208,19 +208,6 @@ class GgufFile(TensorFile):
         matrices = [ref for ref in self.tensors.values() if len(ref.shape) > 1]
         n_values = sum(count_elements(ref.shape) or 0 for ref in matrices)
         return 8 * sum(ref.stop - ref.start for ref in matrices) / max(1, n_values)
-
-    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows by offset, whole: a block of values has one scale."""
-        wanted: dict[TensorRef, list[RowBlock]] = {}
-        for block in blocks:
-            rows = self._ref(block.tensor).rows(replace(block, columns=None))
-            wanted.setdefault(rows, []).append(block)
-        for ref, values in self._read_together(wanted, max_gap=self._source.plan.row_gap):
-            for block in wanted[ref]:
-                yield block, block.cut(values)
-
-    def _extent(self, ref: TensorRef) -> tuple[int, int]:
-        return ref.start, ref.stop
 
     def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
         if ref.dtype != "Q8_0":

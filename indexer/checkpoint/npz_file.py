@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from ...errors import ModelError
-from ...records import Verification
 from ..untrusted_text import shown
 from . import files
 from .bin_file import Entry, content_of, read_directory, require_checksum
@@ -40,21 +39,14 @@ class NpzFile(files.TensorFile):
     """One `.npz`; a TensorRef here has no place in the file, only a size."""
 
     def __init__(self, source: files.ByteSource) -> None:
-        entries, plan = read_directory(source), source.plan
-        spans = ((entry.begin, entry.end, (name, entry)) for name, entry in entries.items())
         self._arrays: dict[str, _Array] = {}
-        ahead: dict[int, files.Buffer] = {}
-        for first, last, run in files.read_together(spans, plan.ahead, plan.gap):
-            is_ahead = last - first <= plan.ahead
-            buffer = source.read(first, last if is_ahead else min(last, first + LONGEST_HEAD))
-            for start, _, (name, entry) in run:
-                array = _array(name, entry, memoryview(buffer)[start - first :], source.name)
-                self._arrays[array.ref.name] = array
-            if is_ahead and sum(map(len, ahead.values())) + len(buffer) <= plan.memory:
-                ahead[first] = buffer
+        for name, entry in read_directory(source).items():
+            head = source.read(entry.begin, min(entry.end, entry.begin + LONGEST_HEAD))
+            array = _array(name, entry, memoryview(head), source.name)
+            self._arrays[array.ref.name] = array
         refs = [array.ref for array in self._arrays.values()]
         super().__init__(source, refs, source.size - sum(ref.stop - ref.start for ref in refs))
-        self._ahead = ahead
+        self._has_checksums = all(array.entry.crc for array in self._arrays.values())
 
     def stream_rows(
         self, blocks: Iterable[files.RowBlock]
@@ -62,11 +54,6 @@ class NpzFile(files.TensorFile):
         for block in sorted(blocks, key=lambda b: (self._extent(self._ref(b.tensor)), b.start)):
             rows = self.read(block.tensor).flatten(0, -2)
             yield block, block.cut(rows[block.start : block.stop])
-
-    def verify(self) -> Verification | None:
-        way = super().verify()
-        has_checksums = all(array.entry.crc for array in self._arrays.values())
-        return "crc" if way != "sha256" and has_checksums else way
 
     def _extent(self, ref: files.TensorRef) -> tuple[int, int]:
         entry = self._arrays[ref.name].entry
@@ -88,8 +75,8 @@ class NpzFile(files.TensorFile):
 
 def _array(name: str, entry: Entry, head: memoryview, file: str) -> _Array:
     what = f"{file}: entry {shown(name)}"
-    start = entry.start_by_header(head[:LONGEST_HEAD], file) - entry.begin
-    stream = io.BytesIO(head[start : min(LONGEST_HEAD, start + entry.size)])
+    start = entry.start_by_header(head, file) - entry.begin
+    stream = io.BytesIO(head[start : start + entry.size])
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
@@ -34,41 +33,20 @@ from .files import (
 from .gguf_file import GgufFile, under_usual_names
 from .npz_file import NpzFile
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    """What identifies a scheme in one tensor; without dtypes it may be stored in any."""
-
-    scheme: str
-    name: re.Pattern[str] = re.compile("")
-    dtypes: frozenset[str] = frozenset()
-    n_dims: int = 0
-
-    def fits(self, ref: TensorRef) -> bool:
-        return (
-            len(ref.shape) >= self.n_dims
-            and (not self.dtypes or ref.dtype in self.dtypes)
-            and self.name.search(ref.name) is not None
-        )
-
-
-_PACKED = frozenset({"I8", "U8", "I16", "I32"})
-_MARKS = (
-    _Mark(scheme="bitsandbytes 4-bit", name=re.compile(r"\.quant_state\.bitsandbytes__\w+$")),
-    _Mark(scheme="bitsandbytes 8-bit", name=re.compile(r"\.SCB$")),
-    _Mark(scheme="GPTQ", name=re.compile(r"\.g_idx$"), dtypes=_PACKED),
-    _Mark(scheme="GPTQ or AWQ", name=re.compile(r"\.qweight$"), dtypes=_PACKED),
-    _Mark(scheme="compressed-tensors", name=re.compile(r"\.weight_packed$"), dtypes=_PACKED),
-    _Mark(scheme="MXFP4", name=re.compile(r"_blocks$"), dtypes=frozenset({"U8", "F4"})),
-    _Mark(scheme="FP4 or FP6", dtypes=frozenset({"F4", "F6_E2M3", "F6_E3M2"}), n_dims=2),
-    _Mark(
-        scheme="FP8",
-        dtypes=frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}),
-        n_dims=2,
-    ),
-    _Mark(scheme="integers", name=re.compile(r"\.weight$"), dtypes=_PACKED, n_dims=2),
-)
-"""A model bears several; the first in this order names its scheme."""
+_PACKED = "(I8|U8|I16|I32)"
+_MARKS = {
+    "bitsandbytes 4-bit": r"\.quant_state\.bitsandbytes__\w+ ",
+    "bitsandbytes 8-bit": r"\.SCB ",
+    "GPTQ": rf"\.g_idx {_PACKED} ",
+    "GPTQ or AWQ": rf"\.qweight {_PACKED} ",
+    "compressed-tensors": rf"\.weight_packed {_PACKED} ",
+    "MXFP4": "_blocks (U8|F4) ",
+    "FP4 or FP6": " (F4|F6_E2M3|F6_E3M2) matrix$",
+    "FP8": " F8_E(4M3|5M2)(FNUZ)? matrix$",
+    "integers": rf"\.weight {_PACKED} matrix$",
+}
+"""By scheme, what marks it in the name, type and form of a tensor. A model bears several; the first
+in this order names its scheme."""
 
 _SPELLED_AS_DECLARED = (
     "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs "
@@ -108,8 +86,11 @@ def quantization(
     first, then its tensors' names and types, then its files' names."""
     if declared := _declared_scheme(config):
         return declared
-    if borne := {i for ref in tensors for i, mark in enumerate(_MARKS) if mark.fits(ref)}:
-        return _MARKS[min(borne)].scheme
+    kinds = {False: "vector", True: "matrix"}
+    lines = [f"{ref.name} {ref.dtype} {kinds[len(ref.shape) > 1]}" for ref in tensors]
+    for scheme, mark in _MARKS.items():
+        if any(map(re.compile(mark).search, lines)):
+            return scheme
     names = list(files)
     if any(_OTHER_WEIGHTS.fullmatch(name) for name in names):
         return None

@@ -10,7 +10,7 @@ import re
 import shutil
 import threading
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -131,10 +131,14 @@ def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
 
 class RemoteBytes:
     """A file of the Hub, read from its signed address, which is requested again when it expires; a
-    body that is cut goes on where it stopped."""
+    body that is cut goes on where it stopped. `kept`: where its ranges are kept."""
 
     def __init__(
-        self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
+        self,
+        session: HubSession,
+        file: RemoteFile,
+        plan: ReadPlan = WHOLE_TENSORS,
+        kept: RangeFolder | None = None,
     ) -> None:
         self.name = file.path
         self.size = file.size
@@ -142,10 +146,20 @@ class RemoteBytes:
         self.bytes_fetched = 0
         self._session = session
         self._file = file
+        self._kept = kept
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
     def read(self, start: int, stop: int) -> bytearray:
+        if self._kept is None:
+            return self._fetched(start, stop)
+        if (kept := self._kept.get(self._file.identity, start, stop)) is not None:
+            return bytearray(kept)
+        buffer = self._fetched(start, stop)
+        self._kept.put(self._file.identity, start, stop, buffer)
+        return buffer
+
+    def _fetched(self, start: int, stop: int) -> bytearray:
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
@@ -166,9 +180,6 @@ class RemoteBytes:
                 except _Again as err:
                     call.failed(err.args[0], brought=transfer.next - before)
         return transfer.buffer
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
-        return nullcontext(self.read(start, stop))
 
     def verify(self) -> Verification | None:
         return "unverified" if self._file.sha256 else None
@@ -293,45 +304,23 @@ CHUNK = 1 << 20
 """Bytes after which the hash's state is kept, so that a range that is read again is compared."""
 
 
-class SourceOver:
-    """A source of the bytes of another one, by ranges; `read` says how."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self.name, self.size, self.plan = source.name, source.size, source.plan
-        self._source = source
-
-    @property
-    def bytes_fetched(self) -> int | None:
-        return self._source.bytes_fetched
-
-    def read(self, start: int, stop: int) -> Buffer:
-        return self._source.read(start, stop)
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
-
-    def verify(self) -> Verification | None:
-        return self._source.verify()
-
-    def close(self) -> None:
-        self._source.close()
-
-
-class VerifiedBytes(SourceOver):
+class VerifiedBytes:
     """A source whose bytes travel once each, and are hashed in the order of the file.
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
-    skip is read for the hash and dropped. What is read before its turn (the list at the end of an
-    archive, an adapter's tensors in another order) is held until its turn comes: `PIECE` bytes, of
-    an adapter `ReadPlan.memory`. Beyond that the bytes between are read first, so that a later read
-    of them is a second one. A second read is compared with the hash's states before and after each
-    of its chunks: what a reader gets is what was hashed.
+    skip is read for the hash and dropped. The first reads (a header and what comes with it, the
+    list at the end of an archive) are held until their turn comes: `PIECE` bytes. Of an adapter,
+    all that is read is held, `ReadPlan.ahead` bytes at once, up to `ReadPlan.memory`. Beyond that
+    the bytes between are read first, so that a later read of them is a second one. A second read is
+    compared with the hash's states before and after each of its chunks: what a reader gets is what
+    was hashed.
 
     Only `verify` tells whether that is what is listed. Safe between threads, which take turns.
     """
 
-    def __init__(self, source: ByteSource, sha256: str) -> None:
-        super().__init__(source)
+    def __init__(self, source: ByteSource, sha256: str | None) -> None:
+        self.name, self.size, self.plan = source.name, source.size, source.plan
+        self._source = source
         self._listed = sha256
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -339,22 +328,25 @@ class VerifiedBytes(SourceOver):
         self._held: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
+    @property
+    def bytes_fetched(self) -> int | None:
+        return self._source.bytes_fetched
+
     def read(self, start: int, stop: int) -> Buffer:
+        parts: list[Buffer] = []
         with self._lock:
-            return self._read(start, stop)
+            while start < stop:
+                parts.append(self._part(start, stop))
+                start += len(parts[-1])
+        return parts[0] if len(parts) == 1 else bytearray().join(parts)
 
-    def _read(self, start: int, stop: int) -> Buffer:
-        known = max(start, min(stop, self._hashed))
-        again = self._read_again(start, known) if start < known else bytearray()
-        if known == stop:
-            return again
-        rest = self._read_new(known, stop)
-        return bytearray(again) + rest if again else rest
-
-    def verify(self) -> Verification:
+    def verify(self) -> Verification | None:
         """Read what no reader wanted, and compare, or raise `checksum-mismatch`."""
+        if self._listed is None:
+            return None
         with self._lock:
-            self._fill(self.size)
+            while self._hash_next(self.size):
+                pass
             found = self._hash.hexdigest()
         if found != self._listed:
             line = f"SHA-256 {found[:16]}… where {self._listed[:16]}… is listed"
@@ -364,26 +356,32 @@ class VerifiedBytes(SourceOver):
 
     def close(self) -> None:
         self._held.clear()
-        super().close()
+        self._source.close()
 
-    def _read_new(self, start: int, stop: int) -> Buffer:
-        if start > self._hashed:
-            limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
-            if sum(map(len, self._held.values())) + stop - start <= limit:
-                buffer = self._source.read(start, stop)
-                self._compare_with_held(start, buffer)
-                self._held[start] = max(self._held.get(start, b""), bytes(buffer), key=len)
-                return buffer
-            self._fill(start, leave=0 if self.plan.ahead else PIECE)
-            if start < self._hashed:
-                # what was held from there on is hashed now
-                return self._read(start, stop)
-        first = min(start, self._hashed)
+    def _part(self, start: int, stop: int) -> Buffer:
+        """Bytes from `start` on, as many as are hashed, or held, or new."""
+        if start < self._hashed:
+            return self._read_again(start, min(stop, self._hashed))
+        for begin, held in self._held.items():
+            if begin <= start < begin + len(held):
+                return bytearray(held[start - begin : stop - begin])
+        end = min((begin for begin in self._held if begin > start), default=max(stop, self.size))
+        stop = min(stop, end)
+        ahead = max(stop, min(start + self.plan.ahead, end))
+        leave = 0 if self.plan.ahead else PIECE
+        while not self._may_hold(ahead - start) and self._hash_next(start, leave=leave):
+            pass
+        if self._may_hold(ahead - start):
+            self._held[start] = bytes(self._source.read(start, ahead))
+            return bytearray(self._held[start][: stop - start])
+        first = self._hashed
         buffer = self._source.read(first, stop)
-        self._compare_with_held(first, buffer)
-        self._take(first, buffer)
-        self._take_held()
+        self._take(buffer)
         return buffer if first == start else bytearray(memoryview(buffer)[start - first :])
+
+    def _may_hold(self, n_bytes: int) -> bool:
+        limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
+        return sum(map(len, self._held.values())) + n_bytes <= limit
 
     def _read_again(self, start: int, stop: int) -> Buffer:
         """A range that is hashed already; its chunks must lead from one kept state to the next."""
@@ -397,27 +395,24 @@ class VerifiedBytes(SourceOver):
             ends = number + 1 < len(self._states)
             expected = self._states[number + 1] if ends else self._hash
             if state.digest() != expected.digest():
-                raise _differs(self.name, begin)
+                line = f"two reads differ after byte {begin}: bytes changed on the way"
+                raise ModelError("checksum-mismatch", f"{self.name}: {line}")
         return bytearray(memoryview(buffer)[start - first : stop - first])
 
-    def _fill(self, stop: int, *, leave: int = 0) -> None:
-        """Hash up to `stop`; the last `leave` bytes of it are left to the read that follows."""
-        self._take_held()
-        while stop - self._hashed > leave:
-            held = min((start for start in self._held if start < stop), default=stop)
-            end = min(self._hashed + PIECE, held)
-            self._take(self._hashed, self._source.read(self._hashed, end))
-            self._take_held()
+    def _hash_next(self, stop: int, *, leave: int = 0) -> bool:
+        """Hash the next piece before `stop`, which is held or read, and say whether there was one;
+        the last `leave` bytes, where none of them is held, are left to the read that follows."""
+        held = min((begin for begin in self._held if begin < stop), default=stop)
+        if held == stop and stop - self._hashed <= leave:
+            return False
+        piece = self._held.pop(self._hashed, None)
+        end = min(self._hashed + PIECE, held)
+        self._take(self._source.read(self._hashed, end) if piece is None else piece)
+        return True
 
-    def _take_held(self) -> None:
-        for start in sorted(self._held):
-            if start > self._hashed:
-                return
-            self._take(start, self._held.pop(start))
-
-    def _take(self, start: int, buffer: Buffer | bytes) -> None:
-        """Hash what of the buffer is new; it begins no later than where the hash is."""
-        view = memoryview(buffer)[self._hashed - start :]
+    def _take(self, buffer: Buffer | bytes) -> None:
+        """Hash the bytes that follow what is hashed."""
+        view = memoryview(buffer)
         while view:
             room = CHUNK - self._hashed % CHUNK
             self._hash.update(view[:room])
@@ -425,19 +420,6 @@ class VerifiedBytes(SourceOver):
             view = view[room:]
             if self._hashed % CHUNK == 0:
                 self._states.append(self._hash.copy())
-
-    def _compare_with_held(self, start: int, buffer: Buffer) -> None:
-        for begin, held in self._held.items():
-            first, last = max(start, begin), min(start + len(buffer), begin + len(held))
-            if first < last:
-                now = memoryview(buffer)[first - start : last - start]
-                if now != memoryview(held)[first - begin : last - begin]:
-                    raise _differs(self.name, first)
-
-
-def _differs(name: str, place: int) -> ModelError:
-    line = f"two reads differ after byte {place}: bytes changed on the way"
-    return ModelError("checksum-mismatch", f"{name}: {line}")
 
 
 FOLDER_VARIABLE = "DELTADEX_CACHE"
@@ -561,20 +543,6 @@ class RangeFolder:
             if left < 0:
                 with suppress(OSError):
                     path.unlink()
-
-
-class KeptRanges(SourceOver):
-    def __init__(self, source: ByteSource, file: RemoteFile, folder: RangeFolder) -> None:
-        super().__init__(source)
-        self._folder, self._identity = folder, file.identity
-
-    def read(self, start: int, stop: int) -> Buffer:
-        kept = self._folder.get(self._identity, start, stop)
-        if kept is not None:
-            return bytearray(kept)
-        buffer = self._source.read(start, stop)
-        self._folder.put(self._identity, start, stop, buffer)
-        return buffer
 
 
 def _key(identity: str, start: int, stop: int) -> str:
@@ -702,11 +670,10 @@ class HubWeights:
         if cached is not None:
             return ModelFolder.at(cached.parent, whole=self._plan.whole).source(cached.name)
         listed = self._locate(file)
-        remote = RemoteBytes(self._session, listed, self._plan)
-        if self._plan.whole and listed.sha256:
+        kept = None if self._plan.whole else self._kept
+        remote = RemoteBytes(self._session, listed, self._plan, kept)
+        if self._plan.whole and (listed.sha256 or self._plan.ahead):
             return VerifiedBytes(remote, listed.sha256)
-        if self._kept is not None and not self._plan.whole:
-            return KeptRanges(remote, listed, self._kept)
         return remote
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
@@ -376,10 +376,20 @@ def _entries(
     parent: str, session: HubSession, properties: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     what = f"children of {parent}"
+    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
+    question += [("expand", name) for name in properties]
+    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
+    url = f"{session.endpoint}/api/models?{urlencode(question)}"
     known: set[str] = set()
     n_entries = n_barren = 0
     answered = parent
-    for page, response in _pages(parent, session, properties):
+    while url:
+        call = session.call(what, passes=frozenset({400}))
+        page, response = request_json(session, call, url)
+        if response.status_code == 400:
+            raise _Refused
+        if not isinstance(page, list):
+            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
         name = _listed_name(response.url)
         if name is not None and name.lower() != answered.lower():
             answered = name
@@ -392,33 +402,17 @@ def _entries(
         if n_barren > MAX_BARREN:
             raise ModelError("hub-bad-answer", f"{what}: its pages repeat themselves")
         yield from fresh.values()
+        url = _next_page(response, what)
     if n_entries and not known:
         raise ModelError("hub-bad-answer", f"{what}: not a list of models")
 
 
-def _pages(
-    parent: str, session: HubSession, properties: tuple[str, ...]
-) -> Iterator[tuple[list[object], httpx2.Response]]:
-    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
-    question += [("expand", name) for name in properties]
-    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
-    what = f"children of {parent}"
-    url = f"{session.endpoint}/api/models?{urlencode(question)}"
-    while True:
-        call = session.call(what, passes=frozenset({400}))
-        page, response = request_json(session, call, url)
-        if response.status_code == 400:
-            raise _Refused
-        if not isinstance(page, list):
-            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
-        yield page, response
-        onward = response.links.get("next", {}).get("url")
-        if not onward:
-            return
-        try:
-            url = str(response.url.join(onward))
-        except httpx2.InvalidURL:
-            raise ModelError("hub-bad-answer", f"{what}: the next page has no address") from None
+def _next_page(response: httpx2.Response, what: str) -> str:
+    onward = response.links.get("next", {}).get("url")
+    try:
+        return str(response.url.join(onward)) if onward else ""
+    except httpx2.InvalidURL:
+        raise ModelError("hub-bad-answer", f"{what}: the next page has no address") from None
 
 
 def _listed_name(url: httpx2.URL) -> str | None:
@@ -561,17 +555,17 @@ class FamilyWalk:
 
     def _children(self, parent: str, *, is_base: bool) -> Iterator[HubModel]:
         self.counts.parents += 1
-        listed = self.memory.load(self.kept_as.format(parent))
-        if listed is not None:
-            self.counts.remembered += 1
-            yield from self._models_in(parent, listed)
-            self._compare_count(parent, listed)
-            return
+        known = self.memory.load(self.kept_as.format(parent))
+        self.counts.remembered += known is not None
         listed = []
         try:
-            for raw in request_children(parent, self.session):
+            for raw in request_children(parent, self.session) if known is None else known:
                 listed.append(raw)
-                yield from self._models_in(parent, [raw])
+                if "id" in raw:
+                    yield HubModel.from_json(raw)
+                elif RENAMED in raw:
+                    current = self.counts.renamed[parent] = str(raw[RENAMED])
+                    self.levels.setdefault(current.lower(), self.levels[parent.lower()])
         except ModelError as err:
             self.counts.unlisted.pop(parent, None)
             if is_base or not self._may_be_left_out(err, parent):
@@ -579,19 +573,11 @@ class FamilyWalk:
             self.counts.left_out[parent] = str(err)
             log.warning("the children of %s are left out: %s", parent, err)
             return
-        self.unanswered.clear()
         self._compare_count(parent, listed)
-        if listed or self.counts.missing is None:
-            self.memory.save(self.kept_as.format(parent), listed)
-
-    def _models_in(self, parent: str, listed: Iterable[dict[str, Any]]) -> Iterator[HubModel]:
-        for raw in listed:
-            if "id" in raw:
-                yield HubModel.from_json(raw)
-            elif RENAMED in raw:
-                current = str(raw[RENAMED])
-                self.counts.renamed[parent] = current
-                self.levels.setdefault(current.lower(), self.levels[parent.lower()])
+        if known is None:
+            self.unanswered.clear()
+            if listed or self.counts.missing is None:
+                self.memory.save(self.kept_as.format(parent), listed)
 
     def _compare_count(self, parent: str, listed: Sequence[dict[str, Any]]) -> None:
         missing = self.counts.unlisted.pop(parent, 0) - sum("id" in raw for raw in listed)

@@ -25,7 +25,6 @@ from httpcore2 import ConnectTimeout, NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
-    get_token,
     hf_hub_url,
     is_offline_mode,
     set_client_factory,
@@ -106,19 +105,14 @@ class RateLimit:
 class Traffic:
     """Answers that came, by kind of request. Safe between threads."""
 
+    counts: Counter[RequestKind] = field(default_factory=Counter)
     limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
     redirects_small_files: bool = False
-    _counts: Counter[RequestKind] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def counts(self) -> dict[RequestKind, int]:
-        with self._lock:
-            return dict(self._counts)
 
     def count(self, response: httpx2.Response, kind: RequestKind) -> None:
         with self._lock:
-            self._counts[kind] += 1
+            self.counts[kind] += 1
             self.redirects_small_files |= CACHE in response.request.url.path
 
 
@@ -511,7 +505,7 @@ class HubSession:
     properties this Hub has refused to list."""
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
-    token: str | bool | None = field(default=None, repr=False)
+    token: str | Literal[False] | None = field(default=None, repr=False)
     cache_dir: Path = field(default_factory=lambda: Path(constants.HF_HUB_CACHE))
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
@@ -527,15 +521,11 @@ class HubSession:
     def headers(self) -> dict[str, str]:
         """Request headers, the token included where there is one now; `unauthorized` where the
         saved one cannot be read."""
-        token = self.token
-        if token is None:
-            token = not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN
         try:
-            token = (get_token() or False) if token is True else token
+            with self.call("the request's headers").current():
+                return build_hf_headers(token=self.token, library_name="deltadex")
         except (OSError, ValueError) as err:
             raise ModelError("unauthorized", f"no token: {type(err).__name__}") from None
-        with self.call("the request's headers").current():
-            return build_hf_headers(token=token, library_name="deltadex")
 
     @property
     def has_token(self) -> bool:

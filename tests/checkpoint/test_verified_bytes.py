@@ -51,7 +51,7 @@ def _small_pieces_for_drawn_cases():
 
 
 def plan(held):
-    return ReadPlan(ahead=1, memory=held) if held else WHOLE_TENSORS
+    return ReadPlan(ahead=held // 5, memory=held) if held else WHOLE_TENSORS
 
 
 @given(ranges=RANGES, held=st.sampled_from([0, 40, 300, 5000]))
@@ -86,13 +86,20 @@ def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(ranges, he
 
 FORWARD = [(start, start + 20) for start in (0, 30, 400, 640, 700)]
 LIST_AT_THE_END_FIRST = [(940, 1000), (0, 50), (50, 500), (500, 940)]
+INTO_THE_LIST = [*LIST_AT_THE_END_FIRST[:3], (500, 960)]
 ANY_ORDER = random.Random(1).sample([(n, n + 100) for n in range(0, 1000, 100)], 10)
 
 
 @pytest.mark.parametrize(
     ("held", "blocks"),
-    [(0, FORWARD), (ALL_TENSORS.memory, FORWARD), (0, LIST_AT_THE_END_FIRST), (5000, ANY_ORDER)],
-    ids=["a full checkpoint", "an adapter", "an archive", "an adapter in any order"],
+    [
+        (0, FORWARD),
+        (ALL_TENSORS.memory, FORWARD),
+        (0, LIST_AT_THE_END_FIRST),
+        (0, INTO_THE_LIST),
+        (5000, ANY_ORDER),
+    ],
+    ids=["a full checkpoint", "an adapter", "an archive", "its last entry", "any order"],
 )
 def test_every_byte_travels_once(held, blocks):
     line = Line(plan(held))

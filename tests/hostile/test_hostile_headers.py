@@ -14,7 +14,8 @@ from safetensors.torch import save
 from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place, place_modules
 from deltadex.indexer.architecture.placing import MAX_EXPERTS
-from deltadex.indexer.checkpoint import open_local, parse_header
+from deltadex.indexer.checkpoint import open_local
+from deltadex.indexer.checkpoint.files import header_length, parse_header
 
 GOOD = save({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)})
 ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
@@ -26,7 +27,9 @@ def framed(header, n_bytes=16):
 
 
 def parse(data):
-    return parse_header(data, file="model.safetensors", file_size=len(data))
+    name, size = "model.safetensors", len(data)
+    length = header_length(data[:8], file=name, file_size=size)
+    return parse_header(data[8 : 8 + length], file=name, file_size=size)
 
 
 def read_all(folder):
@@ -127,7 +130,7 @@ def test_headers_are_read_checked_and_placed_in_linear_time(kind):
         size = len(data) + 4 * n
 
         def read():
-            refs = parse_header(data, file="model.safetensors", file_size=size)
+            refs = parse_header(data[8:], file="model.safetensors", file_size=size)
             shapes = {ref.name: ref.shape for ref in refs}
             place_modules({name.removesuffix(".weight"): s for name, s in shapes.items()}, None)
             place(shapes, None)

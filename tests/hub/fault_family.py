@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import huggingface_hub
 import pytest
@@ -15,7 +15,7 @@ from factories import files_of, finetune, lora_files, make_bert, make_checkpoint
 from hub_standin import StandInHub
 
 from deltadex.cli import main
-from deltadex.indexer.hub import LocalBudget
+from deltadex.indexer.hub import LocalBudget, files
 from deltadex.indexer.hub.session import Patience, default_session
 from deltadex.store import Catalog
 
@@ -95,9 +95,11 @@ def add_family(hub, folder):
 
 @contextmanager
 def impatient_session(hub, cache):
-    """The session that commands work with asks this Hub, with a token, and waits little."""
+    """The session that commands work with asks this Hub, with a token, and waits little; it reads
+    so little ahead that an adapter takes two requests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", TOKEN)
+        patch.setattr(files, "ALL_TENSORS", replace(files.ALL_TENSORS, ahead=64 << 10))
         default_session.cache_clear()
         session = default_session()
         session.endpoint, session.cache_dir, session.patience = hub.endpoint, cache, PATIENCE
