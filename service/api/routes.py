@@ -518,25 +518,7 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", **schemas.answers(Failures, 404))
-async def failures(
-    service: schemas.ServiceIn, asked: Annotated[Callable[[], Failures], schemas.asked_in(Failures)]
-) -> Response:
-    """Models that are not indexed, by reason; as `deltadex failures --json`."""
-
-    def failures(catalog: Database) -> dict[str, Any]:
-        names, base = names_of(catalog), find_base(catalog, asked().base)
-        document = catalog.failures(base).to_json()
-        rows = catalog.models(base=base, where="status <> 'indexed'")
-        sources = {(row["base"], row["model"]): row["source"] for row in rows}
-        for group in document["failures"]:
-            group["models"] = [
-                names.with_bases(model, sources.get((model["base"], model["model"]), ""))
-                for model in group["models"]
-            ]
-        return document
-
-    return reply(await service.ask(failures))
+_route(_families, "/failures", Failures, "failures")
 
 
 _WAIT = re.compile(r"(?i)(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")

@@ -429,7 +429,7 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
         group = groups.setdefault(code, empty)
         reason = (row.reason or "").removeprefix(f"{row.id}: ")
         names = {"model": row.id, "base": row.base, "base_raw": row.record.base_raw}
-        group["models"].append(names | {"reason": reason})
+        group["models"].append(names | {"reason": reason, "source": row.record.source})
     return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
 
