@@ -60,16 +60,10 @@ def command(common: Common, serving: Serving) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     try:
-        from .api import (
-            Service,
-            ServiceSettings,
-            address,
-            ends_in_time,
-            listen,
-            make_app,
-            run_server,
-            set_up_process,
-        )
+        from .api import server
+        from .api.searchers import set_up_process
+        from .api.service import Service
+        from .api.settings import ServiceSettings
     except ModuleNotFoundError as err:
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
@@ -83,10 +77,14 @@ def command(common: Common, serving: Serving) -> None:
     settings = ServiceSettings(**given)
     if not settings.is_local:
         _warn(settings.host)
-    with ends_in_time() as ending, listen(settings) as listening, Service(settings) as service:
-        document = {"address": address(settings, listening), "writable": settings.writable}
-        run_server(
-            make_app(service),
+    with (
+        server.ends_in_time() as ending,
+        server.listen(settings) as listening,
+        Service(settings) as service,
+    ):
+        document = {"address": server.address(settings, listening), "writable": settings.writable}
+        server.run_server(
+            server.make_app(service),
             settings,
             listening,
             lambda: print_document(document, _show_service, common),
