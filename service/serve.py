@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,14 @@ import click
 from ..errors import RequestError
 from ..options import option, record
 from ..questions.terminal.command_line import Common, Engine, command_with, print_document
+from .api.settings import ServiceSettings
 
 
 @record
-class Serving(Engine):
-    """Where a service listens, and what it allows."""
+class Writing:
+    """Who may change the catalog."""
 
     _: KW_ONLY
-    host: str = option(default="127.0.0.1", help="The address to listen on.")
-    port: int = option(default=8321, least=0, most=65535, help="The port to listen on.")
     writable: bool = option(default=False, help="Models may be added and removed with a token.")
     token_file: Path | None = option(
         default=None,
@@ -30,22 +29,10 @@ class Serving(Engine):
         shown_default="$DELTADEX_TOKEN",
         help="File with the token that writers present.",
     )
-    allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
-    share_catalog: bool = option(
-        default=False,
-        help="Readers may download the catalog's file and run SELECTs over it, which show paths of "
-        "this machine; with a token writers always may.",
-    )
-    allow_hosts: tuple[str, ...] = option(
-        "--allow-host", default=(), help="Another name of this service."
-    )
-    body_limit: int = option(default=64, least=1, help="Largest adapter upload, in MiB.")
-    max_seconds: float = option(default=30.0, above=0, help="Seconds that one request may run.")
-    root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
-@command_with(Serving, prints_table=False)
-def command(common: Common, serving: Serving) -> None:
+@command_with(ServiceSettings, Writing, Engine, prints_table=False)
+def command(common: Common, settings: ServiceSettings, writing: Writing, engine: Engine) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
     It listens on this machine only and changes nothing, unless options say otherwise.
@@ -63,18 +50,12 @@ def command(common: Common, serving: Serving) -> None:
         from .api import server
         from .api.searchers import set_up_process
         from .api.service import Service
-        from .api.settings import ServiceSettings
     except ModuleNotFoundError as err:
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
     set_up_process()
-    given = vars(serving) | {
-        "db": common.db,
-        "token": _token(serving.token_file) if serving.writable else None,
-        "body_limit": serving.body_limit << 20,
-    }
-    del given["writable"], given["token_file"]
-    settings = ServiceSettings(**given)
+    if writing.writable:
+        settings = replace(settings, token=_token(writing.token_file))
     if not settings.is_local:
         _warn(settings.host)
     with (

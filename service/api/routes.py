@@ -73,7 +73,7 @@ from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
 from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
-from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
+from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, MIB, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
 from .work import Document, Job, add_in, begin_adapter, is_done
 
@@ -176,7 +176,7 @@ async def families(service: schemas.ServiceIn) -> Response:
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
         "takes": {
-            "adapter": service.settings.body_limit,
+            "adapter": service.settings.body_limit * MIB,
             "data": DATA_LIMIT if can_run_models() else 0,
         },
         "version": __version__,

@@ -16,7 +16,7 @@ from deltadex.service.api.work import Work
 
 @pytest.fixture(scope="module")
 def client(shared_db):
-    with served(shared_db, body_limit=2 << 20, token=TOKEN) as client:
+    with served(shared_db, body_limit=2, token=TOKEN) as client:
         yield client
 
 
