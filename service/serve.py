@@ -16,6 +16,8 @@ from ..options import option, record
 from ..questions.terminal.command_line import Common, Engine, command_with, print_document
 from .api.settings import ServiceSettings
 
+MIN_TOKEN = 16
+
 
 @record
 class Writing:
@@ -76,10 +78,10 @@ def command(common: Common, settings: ServiceSettings, writing: Writing, engine:
 def _token(file: Path | None) -> str:
     token = file.read_text("utf-8") if file is not None else os.environ.get("DELTADEX_TOKEN", "")
     token = token.strip()
-    if len(token) < 16 or not token.isascii() or not token.isprintable():
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise RequestError(
-            "--writable needs a token of at least 16 plain characters: --token-file FILE, or "
-            "DELTADEX_TOKEN in the environment"
+            f"--writable needs a token of at least {MIN_TOKEN} plain characters: "
+            "--token-file FILE, or DELTADEX_TOKEN in the environment"
         )
     return token
 

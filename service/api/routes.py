@@ -21,14 +21,7 @@ from fastapi import Path as InPath
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.datastructures import FormData
 from starlette.datastructures import UploadFile as SentFile
 from starlette.responses import PlainTextResponse, Response
@@ -664,7 +657,7 @@ class AddFromHub(Sent):
 
 
 _FILE = {"type": "string", "format": "binary"}
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=Sent)
 
 
 def _body() -> dict[str, Any]:
