@@ -721,8 +721,8 @@ def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str
     return {
         "model": fields.model,
         "base": names.shown(base),
-        "recipe": reading.recipe.name,
-        "recipes": [reading.recipe.id],
+        "recipe": reading["recipe"].name,
+        "recipes": [reading["recipe"].id],
         "indexed": 1,
         "skipped": 0,
         "failed": [],

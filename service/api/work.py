@@ -24,7 +24,7 @@ from ...questions.eval import Evaluate
 from ...questions.face import worker
 from ...questions.face.database import open
 from ...questions.face.opened import Tabled
-from ...questions.face.serving import AdapterReading, load_adapter_reader, read_adapter
+from ...questions.face.serving import load_adapter_reader, read_adapter
 from ...questions.find_similar import FindSimilar
 from ...records import Indexed, Outcome
 from ...results import agree, count
@@ -519,7 +519,7 @@ class Uploads(Shared[dict[str, Any]]):
         if warm:
             self._worker.warm()
 
-    def read(self, folder: Path, reading: AdapterReading) -> Indexed:
+    def read(self, folder: Path, reading: Mapping[str, Any]) -> Indexed:
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
         try:
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
