@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .questions.doctor import doctor
     from .questions.face.database import Database, open
     from .results import Table
-    from .service.client import connect
+    from .service.client.remote import connect
 
 __version__ = "0.3.0"
 
 _PLACES = {
     "Database": ".questions.face.database",
     "Table": ".results",
-    "connect": ".service.client",
+    "connect": ".service.client.remote",
     "doctor": ".questions.doctor",
     "open": ".questions.face.database",
 }

@@ -3,19 +3,7 @@
 Derived from a record are the options of a command (`questions/terminal/command_line.py`), the
 parameters of a request (`service/api/schemas.py`), a call in Python with its signature and
 docstring (`question`), and what a study stores of its settings.
-
-@record
-class Copying(Question):
-    '''A whole copy of the catalog.'''
-
-    target: Place = argument(help="The new file.")
-    _: KW_ONLY
-    force: bool = option(default=False, help="Replace TARGET if it is there.")
-
-    def answer(self, db: Database) -> Table: ...
-
-class Database:
-    backup = question(Copying)
+docs/architecture.md has a question of thirty lines.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import repeat
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="JsonRecord")
 Row = Mapping[str, Any]
 Document = Mapping[str, Any]
+Lasts = tuple[bool, ...]
 
 Shown = Iterator["str | Section"]
 """An answer as people read it: lines and tables."""
@@ -177,6 +178,18 @@ class Descent:
         return sorted(
             self.edges.get(name, ()), key=lambda edge: (-self.sizes[edge["child"]], edge["child"])
         )
+
+    def walk(
+        self, name: str, shown: Callable[[str, int], Sequence[Row | str]], above: Lasts = ()
+    ) -> Iterator[tuple[Lasts, Row | str]]:
+        """What is `shown` below a model at a level, and below that, depth first: edges, and texts
+        for models left out; each with whether it, and all `above` it, are the last below theirs."""
+        rows = shown(name, len(above))
+        for row in rows:
+            lasts = (*above, row is rows[-1])
+            yield lasts, row
+            if not isinstance(row, str):
+                yield from self.walk(row["child"], shown, lasts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from .terminal.command_line import asking
 
 
 class FailureTable(Table):
-    """Models that are not indexed: `model`, `base`, `code`, `status`, `reason`."""
+    """Models that are not indexed: `model`, `base`, `code`, `status`, `reason`,
+    `source`."""
 
     columns = ("model", "code", "reason")
 

@@ -45,13 +45,14 @@ def command(common: Common, assisting: Assisting) -> None:
         # before huggingface_hub is loaded, which reads it
         os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        from .assistant import Tools, serve
+        from .assistant.server import serve
+        from .assistant.tools import Tools
     except ModuleNotFoundError as err:
         raise RequestError(f"mcp needs {err.name}: pip install 'deltadex[mcp]'") from err
 
     offline = not assisting.allow_hub
     if assisting.url is not None:
-        from .client import connect
+        from .client.remote import connect
 
         with connect(assisting.url) as db:
             serve(Tools(lambda: nullcontext(db), are_local=False, offline=offline))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ import click
 from ..errors import RequestError
 from ..options import option, record
 from ..questions.terminal.command_line import Common, Engine, command_with, print_document
+from .api.settings import ServiceSettings
+
+MIN_TOKEN = 16
 
 
 @record
-class Serving(Engine):
-    """Where a service listens, and what it allows."""
+class Writing:
+    """Who may change the catalog."""
 
     _: KW_ONLY
-    host: str = option(default="127.0.0.1", help="The address to listen on.")
-    port: int = option(default=8321, least=0, most=65535, help="The port to listen on.")
     writable: bool = option(default=False, help="Models may be added and removed with a token.")
     token_file: Path | None = option(
         default=None,
@@ -30,22 +31,10 @@ class Serving(Engine):
         shown_default="$DELTADEX_TOKEN",
         help="File with the token that writers present.",
     )
-    allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
-    share_catalog: bool = option(
-        default=False,
-        help="Readers may download the catalog's file and run SELECTs over it, which show paths of "
-        "this machine; with a token writers always may.",
-    )
-    allow_hosts: tuple[str, ...] = option(
-        "--allow-host", default=(), help="Another name of this service."
-    )
-    body_limit: int = option(default=64, least=1, help="Largest adapter upload, in MiB.")
-    max_seconds: float = option(default=30.0, above=0, help="Seconds that one request may run.")
-    root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
 
 
-@command_with(Serving, prints_table=False)
-def command(common: Common, serving: Serving) -> None:
+@command_with(ServiceSettings, Writing, Engine, prints_table=False)
+def command(common: Common, settings: ServiceSettings, writing: Writing, engine: Engine) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
     It listens on this machine only and changes nothing, unless options say otherwise.
@@ -60,33 +49,25 @@ def command(common: Common, serving: Serving) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     try:
-        from .api import (
-            Service,
-            ServiceSettings,
-            address,
-            ends_in_time,
-            listen,
-            make_app,
-            run_server,
-            set_up_process,
-        )
+        from .api import server
+        from .api.searchers import set_up_process
+        from .api.service import Service
     except ModuleNotFoundError as err:
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
     set_up_process()
-    given = vars(serving) | {
-        "db": common.db,
-        "token": _token(serving.token_file) if serving.writable else None,
-        "body_limit": serving.body_limit << 20,
-    }
-    del given["writable"], given["token_file"]
-    settings = ServiceSettings(**given)
+    if writing.writable:
+        settings = replace(settings, token=_token(writing.token_file))
     if not settings.is_local:
         _warn(settings.host)
-    with ends_in_time() as ending, listen(settings) as listening, Service(settings) as service:
-        document = {"address": address(settings, listening), "writable": settings.writable}
-        run_server(
-            make_app(service),
+    with (
+        server.ends_in_time() as ending,
+        server.listen(settings) as listening,
+        Service(settings) as service,
+    ):
+        document = {"address": server.address(settings, listening), "writable": settings.writable}
+        server.run_server(
+            server.make_app(service),
             settings,
             listening,
             lambda: print_document(document, _show_service, common),
@@ -97,10 +78,10 @@ def command(common: Common, serving: Serving) -> None:
 def _token(file: Path | None) -> str:
     token = file.read_text("utf-8") if file is not None else os.environ.get("DELTADEX_TOKEN", "")
     token = token.strip()
-    if len(token) < 16 or not token.isascii() or not token.isprintable():
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise RequestError(
-            "--writable needs a token of at least 16 plain characters: --token-file FILE, or "
-            "DELTADEX_TOKEN in the environment"
+            f"--writable needs a token of at least {MIN_TOKEN} plain characters: "
+            "--token-file FILE, or DELTADEX_TOKEN in the environment"
         )
     return token
 

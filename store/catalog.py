@@ -506,7 +506,7 @@ class Catalog(Session):
             group = groups.setdefault(code, empty)
             reason = (row.reason or "").removeprefix(f"{row.id}: ")
             names = {"model": row.id, "base": row.base, "base_raw": row.base_raw}
-            group["models"].append(names | {"reason": reason})
+            group["models"].append(names | {"reason": reason, "source": row.source})
         return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
     def stats(self) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from deltadex.service.api import Service, ServiceSettings, address, listen, make_app
+from deltadex.service.api.server import address, listen, make_app
+from deltadex.service.api.service import Service
+from deltadex.service.api.settings import ServiceSettings
 
 TOKEN = "0123456789abcdef-token"
 

@@ -16,9 +16,11 @@ from deltadex.options import options_of
 from deltadex.questions.face.serving import PageOfModels
 from deltadex.questions.find_data import FindData
 from deltadex.questions.find_similar import FindSimilar
+from deltadex.questions.terminal.command_line import Engine
 from deltadex.search.labelled import WAYS
 from deltadex.service.api.schemas import fields_of
-from deltadex.service.serve import Serving
+from deltadex.service.api.settings import ServiceSettings
+from deltadex.service.serve import Writing
 from deltadex.store.tables.filters import COLUMNS
 
 ROOT = Path(deltadex.__file__).parent
@@ -124,7 +126,8 @@ def test_the_table_of_serve_has_all_its_options():
 
     assert set(shown) == {
         flag
-        for name, (_, declared) in options_of(Serving).items()
+        for record in (ServiceSettings, Writing, Engine)
+        for name, (_, declared) in options_of(record).items()
         for flag in declared.flags or ("--" + name.replace("_", "-"),)
     }
 

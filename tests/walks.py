@@ -18,7 +18,9 @@ from starlette.testclient import TestClient
 
 import deltadex as dx
 from deltadex.indexer.run import fingerprint_member
-from deltadex.service.api import Service, ServiceSettings, make_app
+from deltadex.service.api.server import make_app
+from deltadex.service.api.service import Service
+from deltadex.service.api.settings import ServiceSettings
 from deltadex.store import Catalog
 
 ROOT = f"{Path(dx.__file__).parent}/"

@@ -4,39 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from ... import questions
 from ...options import Place, question, question_of_several
-from ..add import Add
-from ..attach import Attach, Attached, Detach, RefreshAttached
-from ..audit import Audit
-from ..backup import Backup
-from ..bases import AddBases, KnownBases
-from ..cluster import Cluster
-from ..data import KeptData, RemoveData, ShowData
-from ..diff import Diff
-from ..eval import Evaluate
-from ..explain import Explain
-from ..export import Export, ExportScores, ExportVectors
-from ..extract_adapter import ExtractAdapter
-from ..facets import Facets
-from ..failures import Failures
-from ..find_data import FindData
-from ..find_similar import FindSimilar
-from ..find_trained_on.find_trained_on import FindTrainedOn
-from ..index import Index
-from ..label import Label
-from ..lineage.lineage import Lineage
-from ..ls import Models
-from ..map.map import Map
-from ..merge import Merge
-from ..plan import Plan
-from ..publish import Publish
-from ..rm import Remove
-from ..search import Search
-from ..show import Show
-from ..sql import Select
-from ..stats import Stats
-from ..trace import Trace
-from ..words import Words
 from .opened import Create, Opened, Track, open_as, untracked
 
 
@@ -97,11 +66,11 @@ class KeptDataSets(_Part):
     Called, it lists those that are kept.
     """
 
-    find_models = question(FindTrainedOn)
-    nearest = question(FindData)
-    show = question(ShowData)
-    remove = question(RemoveData)
-    __call__ = question(KeptData)
+    find_models = question(questions.FindTrainedOn)
+    nearest = question(questions.FindData)
+    show = question(questions.ShowData)
+    remove = question(questions.RemoveData)
+    __call__ = question(questions.KeptData)
 
 
 class ComparedBases(_Part):
@@ -110,8 +79,8 @@ class ComparedBases(_Part):
     Called, it lists them.
     """
 
-    add = question_of_several(AddBases)
-    __call__ = question(KnownBases)
+    add = question_of_several(questions.AddBases)
+    __call__ = question(questions.KnownBases)
 
 
 class PublishedIndexes(_Part):
@@ -120,9 +89,9 @@ class PublishedIndexes(_Part):
     Called, it lists them.
     """
 
-    refresh = question(RefreshAttached)
-    remove = question(Detach)
-    __call__ = question(Attached)
+    refresh = question(questions.RefreshAttached)
+    remove = question(questions.Detach)
+    __call__ = question(questions.Attached)
 
 
 class Database(Opened):
@@ -134,39 +103,39 @@ class Database(Opened):
     raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
     """
 
-    index = question(Index)
-    plan = question(Plan)
-    add = question_of_several(Add)
-    label = question(Label)
-    remove = question(Remove)
-    models = question(Models)
-    facets = question(Facets)
-    show = question(Show)
-    failures = question(Failures)
-    stats = question(Stats)
-    sql = question(Select)
+    index = question(questions.Index)
+    plan = question(questions.Plan)
+    add = question_of_several(questions.Add)
+    label = question(questions.Label)
+    remove = question(questions.Remove)
+    models = question(questions.Models)
+    facets = question(questions.Facets)
+    show = question(questions.Show)
+    failures = question(questions.Failures)
+    stats = question(questions.Stats)
+    sql = question(questions.Select)
 
-    find_similar = question(FindSimilar)
-    explain = question(Explain)
-    words = question(Words)
-    search = question(Search)
-    evaluate = question_of_several(Evaluate)
-    cluster = question(Cluster)
-    map = question(Map)
-    diff = question(Diff)
+    find_similar = question(questions.FindSimilar)
+    explain = question(questions.Explain)
+    words = question(questions.Words)
+    search = question(questions.Search)
+    evaluate = question_of_several(questions.Evaluate)
+    cluster = question(questions.Cluster)
+    map = question(questions.Map)
+    diff = question(questions.Diff)
 
-    trace = question(Trace)
-    extract_adapter = question(ExtractAdapter)
-    lineage = question(Lineage)
-    audit = question(Audit)
+    trace = question(questions.Trace)
+    extract_adapter = question(questions.ExtractAdapter)
+    lineage = question(questions.Lineage)
+    audit = question(questions.Audit)
 
-    merge = question_of_several(Merge)
-    export = question(Export)
-    export_vectors = question(ExportVectors)
-    export_scores = question(ExportScores)
-    backup = question(Backup)
-    publish = question(Publish)
-    attach = question(Attach)
+    merge = question_of_several(questions.Merge)
+    export = question(questions.Export)
+    export_vectors = question(questions.ExportVectors)
+    export_scores = question(questions.ExportScores)
+    backup = question(questions.Backup)
+    publish = question(questions.Publish)
+    attach = question(questions.Attach)
 
     @property
     def data(self) -> KeptDataSets:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import KW_ONLY
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ...errors import BadFilter, RequestError, StoreFull, StoreLocked, offered
 from ...options import Answers, Place, Question, argument, check_name, option, record
@@ -20,6 +20,9 @@ from ...study.registry import Studies
 if TYPE_CHECKING:
     from ...store import AttachedIndex, Catalog
 
+
+Tabled: TypeAlias = Answers[Table]
+"""A question whose answer is a table."""
 
 Create = bool | Literal["late"]
 """Whether a catalog is made where there is none; `late` with the first change."""
@@ -174,13 +177,6 @@ def require_labels(
             known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
             if label not in known:
                 raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")
-
-
-@runtime_checkable
-class Tabled(Protocol):
-    """A question whose answer is a table."""
-
-    def answer(self, db: Opened) -> Table: ...
 
 
 @record

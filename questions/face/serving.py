@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import DeltadexError, RequestError, StoreFull, UnknownModel, offered
 from ...options import option, record
-from ...records import Indexed, Recipe
+from ...records import Indexed
 from ...results import Row, Table
 from ..facets import ListedModels
 from ..find_similar import FindSimilar, NeighbourTable
@@ -156,54 +156,37 @@ class PageOfModels(ListedModels):
         return ModelTable({"models": listed, **page})
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdapterReading:
-    """How an adapter that a client sent is read; a process without a catalog can do it.
-
-    Attributes:
-        base: The family's name in the catalog.
-        layout: The family's layout, for recipes that depend on it.
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
-        may_open_base: Methods whose update is a function of W may read the base.
-    """
-
-    base: str
-    recipe: Recipe
-    layout: tuple[tuple[str, str, int], ...]
-    may_open_base: bool
-    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-
 def load_adapter_reader() -> None:
     """Import what `read_adapter` needs, which takes longer than the reading."""
     import_module("...indexer.adapter", __package__)
 
 
-def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
-    """The adapter in the folder, fingerprinted; only its own files are opened.
+def read_adapter(folder: Path, reading: Mapping[str, Any]) -> Indexed:
+    """The adapter in the folder, fingerprinted; only its own files are opened, by what
+    `adapter_reading` says: a process without a catalog can do it.
 
     Raises:
         ModelError: it cannot be fingerprinted.
     """
     from ...indexer import fingerprint_sent_adapter
 
-    made = fingerprint_sent_adapter(folder, **vars(reading))
+    made = fingerprint_sent_adapter(folder, **reading)
     return replace(made, model=replace(made.model, source="upload"))
 
 
 def adapter_reading(
     db: Database, base: str, recipe: str | None = None, *, may_open_base: bool
-) -> AdapterReading:
+) -> dict[str, Any]:
     """What `read_adapter` needs to know to read an adapter of this family."""
     from ...indexer import known_shapes
 
-    return AdapterReading(
-        base=base,
-        recipe=db._catalog.find_recipe(recipe, base),
-        layout=db._catalog.base(base).layout,
-        may_open_base=may_open_base,
-        shapes=known_shapes(db._catalog, base),
-    )
+    return {
+        "base": base,
+        "recipe": db._catalog.find_recipe(recipe, base),
+        "layout": db._catalog.base(base).layout,
+        "may_open_base": may_open_base,
+        "shapes": known_shapes(db._catalog, base),
+    }
 
 
 def record_adapter(

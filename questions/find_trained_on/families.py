@@ -113,14 +113,21 @@ def joint_answer(
     asked: Sequence[tuple[FamilyMatch, float]], left_out: Sequence[Row], k: int
 ) -> Row:
     """The document of `find-trained-on`: the `k` models of all families, and a row for each."""
+    from ...search import judge_jointly, rank_jointly
+
     answers = [answer for answer, _ in asked]
-    families, models = _joint([answer.data for answer in answers], [a.found for a in answers], k)
-    for row, (answer, seconds) in zip(families, asked, strict=True):
-        told = described(answer.data)
-        row |= {key: told[key] for key in ("counts", "settings")}
-        comparison = (answer.found.comparison or {}).items()
-        row |= {"reading": answer.reading, "seconds": seconds}
+    judged = judge_jointly([answer.found for answer in answers])
+    models = [asdict(model) for model in rank_jointly(judged, k)]
+    families = []
+    for (answer, seconds), own in zip(asked, judged, strict=True):
+        row = described(answer.data) | own.to_json() | {"control": own.control_json()}
+        nearest = asdict(own.models[0]) if own.models else {}
+        row |= {key: nearest.get(key) for key in ("z", "probability")}
+        row |= {"nearest": nearest.get("model"), "reading": answer.reading, "seconds": seconds}
+        del row["data"], row["neighbours"]
+        comparison = (own.comparison or {}).items()
         row["comparison"] = {key: value for key, value in comparison if key != "models"} or None
+        families.append(row)
     query = {"texts": answers[0].data.name, "n_texts": max(row["examples"] for row in families)}
     query |= _shared(families, "base", "loss", "sha256", "control", "counts", "settings", "reading")
     return {
@@ -152,31 +159,6 @@ def _joint_comparison(answers: Sequence[FamilyMatch], models: Sequence[Row]) -> 
         "models": [effects[model["base"], model["model"]] for model in models],
         "left_out": [*dict.fromkeys(sentence for answer in answers for sentence in answer.lost)],
     }
-
-
-OF_FAMILY = ("base", "recipe", "recipe_id", "compared", "calibration")
-"""What a family says of every data set."""
-
-OF_DATA = ("loss", "examples", "sha256", "control", "verdict", "references")
-
-
-def _joint(
-    sets: Sequence[DataSet], found: Sequence[TrainedModels], k: int
-) -> tuple[list[Row], list[Row]]:
-    """A row for each family of a data set, and one for each of the `k` models of all of them."""
-    from ...search import judge_jointly, rank_jointly
-
-    judged = judge_jointly(found)
-    rows = []
-    for data, own in zip(sets, judged, strict=True):
-        told = described(data) | own.to_json() | {"control": own.control_json()}
-        nearest = asdict(own.models[0]) if own.models else {}
-        rows.append(
-            {key: told[key] for key in (*OF_FAMILY, *OF_DATA)}
-            | {"nearest": nearest.get("model")}
-            | {key: nearest.get(key) for key in ("z", "probability")}
-        )
-    return rows, [asdict(model) for model in rank_jointly(judged, k)]
 
 
 def _shared(rows: Sequence[Row], *keys: str) -> Row:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from ... import figures
 from ...errors import RequestError
-from ...results import Descent, printable
+from ...results import Descent, Lasts, Row, printable
 from ...store import check_folder
 
 ROW_MM, HEAD_MM = 4.0, 16.0
@@ -43,19 +42,6 @@ CAPTION = (
     "the probability of that edge. {without} of {models} hang at the base: no parent is known."
 )
 
-Edge = Mapping[str, Any]
-
-
-@dataclass(slots=True)
-class _Row:
-    """A model in the picture; `n_left` instead of one where some are left out."""
-
-    level: int
-    above: int
-    edge: Edge | None = None
-    n_left: int = 0
-    others: list[Edge] = field(default_factory=list)
-
 
 def check_lineage_ending(target: Path) -> None:
     """Refuse, with a `RequestError`, a file name that is no picture's, nor one of Graphviz; and one
@@ -68,41 +54,44 @@ def check_lineage_ending(target: Path) -> None:
 
 def draw_lineage(document: Mapping[str, Any], width: figures.Width = "full") -> figures.Picture:
     """Draw the document that `deltadex lineage --json` prints."""
-    rows = _rows(document)
+    tree = Descent.of(document)
+    rows: list[tuple[Lasts, Row | str]] = [((), ""), *_rows(document, tree)]
     caption = CAPTION.format(without=document["without_parent"], models=document["models"])
     picture = figures.new_picture(width, HEAD_MM + ROW_MM * len(rows), caption=caption)
     axes = picture.figure.subplots()
     axes.set_axis_off()
-    deepest = max(row.level for row in rows)
+    deepest = max(len(lasts) for lasts, _ in rows)
     reach = max(float(deepest), INDENTS[width] / 2)
     axes.set_xlim(-0.3, 2 * reach)
     axes.set_ylim(len(rows) - 0.5, -0.7)
     kinds = {"base"}
-    for number, row in enumerate(rows):
+    at = [0]  # the rows of a model and of those above it
+    for number, (lasts, row) in enumerate(rows):
+        level, edge = len(lasts), None if isinstance(row, str) else row
+        at[level:] = [number]
         if number:
-            across = row.level - 1
-            solid = row.edge is None or row.edge["probability"] >= SOLID_FROM
+            solid = edge is None or edge["probability"] >= SOLID_FROM
             style = "-" if solid else ":"
             axes.plot(
-                [across, across, row.level],
-                [row.above, number, number],
+                [level - 1, level - 1, level],
+                [at[level - 1], number, number],
                 color=FAINT,
                 linewidth=0.8,
                 linestyle=style,
                 zorder=1,
                 solid_capstyle="round",
             )
-        if row.edge is None and number:
-            axes.text(row.level, number, f"… and {row.n_left} more", va="center", color=FAINT)
+        if isinstance(row, str) and number:
+            axes.text(level, number, row, va="center", color=FAINT)
             continue
-        kind = row.edge["kind"] if row.edge else "base"
-        name = row.edge["child"] if row.edge else document["base"]
+        kind = edge["kind"] if edge else "base"
+        name = edge["child"] if edge else document["base"]
         kinds.add(kind)
         marker, colour, _ = MARKS[kind]
-        axes.plot([row.level], [number], marker, color=colour, markersize=4, zorder=3)
+        axes.plot([level], [number], marker, color=colour, markersize=4, zorder=3)
         shown = figures.middle_cut(name, NAME[width])
-        label = axes.text(row.level + 0.16, number, shown, va="center", fontsize=figures.SMALL)
-        if words := _words(row, document["base"], width):
+        label = axes.text(level + 0.16, number, shown, va="center", fontsize=figures.SMALL)
+        if edge and (words := _words(edge, tree, document["base"], width)):
             axes.annotate(
                 words,
                 (1, 0.5),
@@ -113,8 +102,8 @@ def draw_lineage(document: Mapping[str, Any], width: figures.Width = "full") -> 
                 fontsize=figures.SMALL - 1,
                 color=FAINT,
             )
-        told = f"{name}\n{row.edge['kind']} of {row.edge['parent']}" if row.edge else name
-        picture.hover(axes, [row.level], [number], [told])
+        told = f"{name}\n{kind} of {edge['parent']}" if edge else name
+        picture.hover(axes, [level], [number], [told])
     entries = {
         name: Line2D([], [], marker=marker, color=colour, linestyle="", markersize=4)
         for kind, (marker, colour, name) in MARKS.items()
@@ -125,43 +114,30 @@ def draw_lineage(document: Mapping[str, Any], width: figures.Width = "full") -> 
     return picture
 
 
-def _words(row: _Row, base: str, width: figures.Width) -> str:
+def _words(edge: Row, tree: Descent, base: str, width: figures.Width) -> str:
     """What stands behind a name: the probability, the other parents of a merge, and words of its
     training data."""
-    edge = row.edge
-    if edge is None:
-        return ""
     words = [f"{edge['probability']:.2f}"] if edge["parent"] != base else []
     if words and edge["weight"] is not None and width == "full":
         words.append(f"weight {edge['weight']:.2f}")
-        words += [f"+ {figures.middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in row.others]
+        others = tree.others.get(edge["child"], ())
+        words += [f"+ {figures.middle_cut(o['parent'], 20)} {o['weight']:.2f}" for o in others]
     elif edge["words"] and width == "full":
         words.append(figures.middle_cut(", ".join(edge["words"]), NAME[width]))
     return "  ".join(words)
 
 
-def _rows(document: Mapping[str, Any]) -> list[_Row]:
-    """The base, then every model below its first parent, depth first; at most `MOST_ROWS`."""
-    tree = Descent.of(document)
+def _rows(document: Mapping[str, Any], tree: Descent) -> Iterator[tuple[Lasts, Row | str]]:
+    """Every model below its first parent, depth first; at most `MOST_ROWS`."""
     kept = set(sorted(tree.sizes, key=lambda name: (-tree.sizes[name], name))[:MOST_ROWS])
 
-    def below(name: str, level: int, above: int) -> list[_Row]:
+    def shown(name: str, level: int) -> list[Row | str]:
         edges = tree.below(name)
-        own = [
-            _Row(level, above, edge, others=tree.others.get(edge["child"], []))
-            for edge in edges
-            if edge["child"] in kept
-        ]
         n_left = sum(tree.sizes[edge["child"]] for edge in edges if edge["child"] not in kept)
-        return [*own, _Row(level, above, n_left=n_left)] if n_left else own
+        own = [edge for edge in edges if edge["child"] in kept]
+        return [*own, f"… and {n_left} more"] if n_left else [*own]
 
-    rows, stack = [_Row(0, 0)], below(document["base"], 1, 0)[::-1]
-    while stack:
-        row = stack.pop()
-        rows.append(row)
-        if row.edge is not None:
-            stack += below(row.edge["child"], row.level + 1, len(rows) - 1)[::-1]
-    return rows
+    return tree.walk(document["base"], shown)
 
 
 def graphviz_lineage(document: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import OFFERED
-from ...results import Descent, Shown, count
+from ...results import Descent, Row, Shown, count
 
 MOST_LINES = 100
 """Models up to which a tree is shown whole."""
@@ -52,31 +52,28 @@ def _tree(document: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
     tree = Descent.of(document)
     most = None if everything or document["models"] <= MOST_LINES else SHOWN_OF_EACH
 
-    def below(name: str, indent: str) -> list[tuple[str, bool, Any]]:
+    def shown(name: str, level: int) -> list[Row | str]:
         edges, alone = tree.below(name), []
         if name == document["base"] and not everything:
             single = [edge for edge in edges if tree.sizes[edge["child"]] == 1]
             alone = [e["child"] for e in single if not (MARKS[e["kind"]] or e["words"])]
         if len(alone) > SHOWN_OF_EACH:
             edges = [edge for edge in edges if edge["child"] not in alone]
-        shown = edges[:most] if len(indent) < 4 * DEEPEST else []
-        n_left = sum(tree.sizes[edge["child"]] for edge in edges[len(shown) :])
-        rows = [*shown, *([f"… and {count(n_left, 'more model')}"] if n_left else [])]
+        rows: list[Row | str] = [*edges[:most]] if level < DEEPEST else []
+        n_left = sum(tree.sizes[edge["child"]] for edge in edges[len(rows) :])
+        rows += [f"… and {count(n_left, 'more model')}"] if n_left else []
         if len(alone) > SHOWN_OF_EACH:
             few = ", ".join(alone[:OFFERED])
             rows.append(f"{len(alone)} models alone: {few}, …; --all shows them")
-        return [(indent, row is rows[-1], row) for row in reversed(rows)]
+        return rows
 
     yield document["base"]
-    stack = below(document["base"], "")
-    while stack:
-        indent, is_last, row = stack.pop()
-        branch = indent + ("└── " if is_last else "├── ")
-        if isinstance(row, str):
-            yield branch + row
-            continue
-        yield branch + _line(row, tree.others.get(row["child"], ()), document["base"])
-        stack += below(row["child"], indent + ("    " if is_last else "│   "))
+    for (*lasts, is_last), row in tree.walk(document["base"], shown):
+        branch = "".join("    " if last else "│   " for last in lasts)
+        branch += "└── " if is_last else "├── "
+        if not isinstance(row, str):
+            row = _line(row, tree.others.get(row["child"], ()), document["base"])
+        yield branch + row
 
 
 def _line(edge: Mapping[str, Any], others: Sequence[Mapping[str, Any]], base: str) -> str:

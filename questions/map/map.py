@@ -19,7 +19,6 @@ from .nearest import data_places, neighbourhoods
 if TYPE_CHECKING:
     from ...search import LabelledModels
     from ...store import Catalog, FamilyView
-    from .page import Neighbourhoods
 
 
 @record
@@ -81,7 +80,7 @@ def draw_columns(
     asked: Map,
     document: Mapping[str, Any],
     landmarks: int | None = None,
-    neighbours: Neighbourhoods | None = None,
+    neighbours: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
     """Draw a map that is computed; returns what was drawn, ready for JSON.
 
@@ -122,7 +121,7 @@ def placed_columns(
     *,
     with_neighbours: bool = False,
     axes_alone: bool = False,
-) -> tuple[dict[str, Any], int | None, Neighbourhoods | None]:
+) -> tuple[dict[str, Any], int | None, dict[str, Any]]:
     """A family's map as columns, placed anew; the number of landmarks; the nearest of every model.
 
     Names are numbers of places in a list. `data` has the places of kept data sets; a family that
@@ -180,12 +179,12 @@ def placed_columns(
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
     if axes_alone:
-        return document, None, None
+        return document, None, {}
     kept = tuple(kept_data_sets(catalog, view))
     places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
     if stars := data_places(view, kept, places):
         document["data"] = stars
-    neighbours = neighbourhoods(view, models, kept) if with_neighbours else None
+    neighbours = neighbourhoods(view, models, kept) if with_neighbours else {}
     return document, placement.landmarks, neighbours
 
 

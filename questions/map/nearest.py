@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arrays import Float64
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ...search import LabelledModels, TrainedModel
     from ...search.evidence import Calibration
     from ...store import FamilyView
-    from .page import MapNeighbour, Neighbourhoods
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
@@ -44,64 +43,64 @@ NEAREST_LISTED = 5
 
 def neighbourhoods(
     view: FamilyView, family: LabelledModels, kept: Sequence[DataSet]
-) -> Neighbourhoods | None:
-    """The nearest of every model, as a search gives them; None for families of too many models."""
+) -> dict[str, Any]:
+    """What a page lists of each model: its nearest, as a search gives them, by their places, and
+    kept data sets by their names; each with numbers, and the place of its verdict in a list. Empty
+    for families of too many models."""
     import numpy as np
 
     from ...search import compare_kept
-    from .page import Neighbourhoods
 
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
-        return None
+        return {}
     calibration = source.family.evidence.calibration(view)
     labels = view.labels
-    rows = view.rows(family.ids).tolist()
-    stated = calibration.trusted(rows, [labels.at(row).stated for row in rows])
+    rows = view.rows(family.ids)
+    stated = calibration.trusted(rows.tolist(), [labels.at(row).stated for row in rows.tolist()])
+    verdicts: dict[str, int] = {}
+
+    def listed(thing: object, numbers: Sequence[float | None], verdict: str) -> list[object]:
+        shown = (number and round(number, 4) for number in numbers)
+        return [thing, *shown, verdicts.setdefault(verdict, len(verdicts))]
+
     height = max(1, BLOCK_SCORES // max(1, n_models))
-    neighbours: list[tuple[MapNeighbour, ...]] = []
+    near: list[list[list[object]]] = []
     for block in np.split(np.arange(n_models), range(height, n_models, height)):
         pairs = source.pairs(block, np.arange(n_models))
-        neighbours += (
-            _nearest(family.ids, stated, row, cosines, z, calibration)
-            for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
-        )
-    compared = compare_kept(view, kept, view.rows(family.ids))
-    data = [compared.neighbours(row)[:DATA_SHOWN] for row in range(n_models)] if compared else []
-    return Neighbourhoods(neighbours, calibration.to_json(), data)
+        for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True):
+            near.append([listed(*one) for one in _nearest(stated, row, cosines, z, calibration)])
+    document: dict[str, Any] = {"neighbours": near, "calibration": calibration.to_json()}
+    if compared := compare_kept(view, kept, rows):
+        document["nearest_data"] = [
+            [listed(n.data, (n.z, n.fdr), n.verdict) for n in compared.neighbours(row)[:DATA_SHOWN]]
+            for row in range(n_models)
+        ]
+    return document | {"verdicts": list(verdicts)}
 
 
 def _nearest(
-    ids: Sequence[str],
     stated: Sequence[str | None],
     row: int,
     cosines: Float64[np.ndarray, " models"],
     z: Float64[np.ndarray, " models"],
     calibration: Calibration,
-) -> tuple[MapNeighbour, ...]:
+) -> Iterator[tuple[int, tuple[float | None, ...], str]]:
     """The nearest of one model; equal scores in order of id, as rows are."""
     import numpy as np
 
     from ...search.family_scores import TIE_DECIMALS
     from ...search.neighbours import CANDIDATES
-    from .page import MapNeighbour
 
     near = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")
     near = near[near != row][:CANDIDATES]
-    judged = calibration.judge(
-        z[near], [stated[place] for place in near.tolist()], cosines[near], len(ids) - 1
-    )
-    return tuple(
-        MapNeighbour(
-            model=ids[place],
-            z=float(z[place]),
-            probability=judged.probability(rank),
-            fdr=float(judged.fdr[rank]),
-            cosine=float(np.clip(cosines[place], -1.0, 1.0)),
-            verdict=judged.verdicts[rank],
-        )
-        for rank, place in enumerate(near[:NEIGHBOURS_SHOWN].tolist())
-    )
+    labels = [stated[place] for place in near.tolist()]
+    judged = calibration.judge(z[near], labels, cosines[near], len(z) - 1)
+    clipped = np.clip(cosines, -1.0, 1.0)
+    for rank, place in enumerate(near[:NEIGHBOURS_SHOWN].tolist()):
+        evidence = judged.probability(rank), float(judged.fdr[rank])
+        numbers = (float(z[place]), *evidence, float(clipped[place]))
+        yield place, numbers, judged.verdicts[rank]
 
 
 def data_places(

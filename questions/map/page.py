@@ -9,18 +9,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from ...errors import RequestError
 from ...results import count
 from ...store import write_user_file
-
-if TYPE_CHECKING:
-    from ...search.trained_on import DataNeighbour
-
 
 PAGE = f"{(__package__ or '').rpartition('.')[0].rpartition('.')[0]}.service.page"
 """Where the service has its page; its text alone is read here."""
@@ -32,26 +27,6 @@ _STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
 _ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
 
 MAP_ENDINGS = (".html", ".png", ".svg")
-
-
-class MapNeighbour(NamedTuple):
-    """A neighbour as `find-similar --json` has it."""
-
-    model: str
-    z: float
-    probability: float | None
-    fdr: float
-    cosine: float
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbourhoods:
-    """Neighbours and kept data sets of every model, nearest first, and how the fdr is known."""
-
-    of_models: Sequence[Sequence[MapNeighbour]]
-    calibration: Mapping[str, Any]
-    data: Sequence[Sequence[DataNeighbour]] = ()
 
 
 def check_map_ending(target: Path) -> None:
@@ -87,7 +62,7 @@ def write_page(
     *,
     title: str,
     subtitle: str = "",
-    neighbours: Neighbourhoods | None = None,
+    neighbours: Mapping[str, Any] = {},
 ) -> None:
     """Write a map document to `path`, as a page for any browser.
 
@@ -96,40 +71,16 @@ def write_page(
 
     Args:
         document: As GET map answers.
+        neighbours: As `neighbourhoods` gives them.
 
     Raises:
         RequestError: There are no models, or there is no such folder.
         StoreFull: `path` cannot be written.
     """
-    models = document["models"]
-    if not models:
+    if not document["models"]:
         raise RequestError("nothing to draw: the family holds no indexed model")
     data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": None}
-    if neighbours is not None:
-        data |= _placed(models, neighbours)
-    write_user_file(path, _render(title, data).encode("utf-8", "replace"))
-
-
-def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:
-    """Neighbours by their place among the models; those without one are left out."""
-    place = {model: i for i, model in enumerate(models)}
-    data = neighbours.data
-    verdicts = {n.verdict: None for near in neighbours.of_models for n in near}
-    verdicts |= {n.verdict: None for near in data for n in near}
-    code = {verdict: i for i, verdict in enumerate(verdicts)}
-    near_data = [
-        [[n.data, round(n.z, 4), round(n.fdr, 4), code[n.verdict]] for n in near] for near in data
-    ]
-    return {
-        "neighbours": [
-            [[place[n.model], *(x and round(x, 4) for x in n[1:5]), code[n.verdict]]
-             for n in near if n.model in place]
-            for near in neighbours.of_models
-        ],
-        "verdicts": list(verdicts),
-        "calibration": dict(neighbours.calibration),
-        **({"nearest_data": near_data} if near_data else {}),
-    }  # fmt: skip
+    write_user_file(path, _render(title, data | dict(neighbours)).encode("utf-8", "replace"))
 
 
 def _render(title: str, data: Mapping[str, Any]) -> str:

@@ -170,23 +170,13 @@ class Readers:
         """The catalog, for the only writer; the next search sees what it wrote."""
         with self._writing:
             yield self._catalog
-            _prepare(self._catalog)
+            prepare_indexes(self._catalog)
             self.look()
 
-    def prepare(self, goes_on: Callable[[float, list[str]], bool]) -> None:
-        """Make every index ready for what the catalog holds now."""
+    def prepare(self, function: Callable[..., object], *args: object) -> None:
+        """Call what makes something ready, of what the catalog holds now."""
         with self._catalog.reader() as reader:
-            _prepare(reader, goes_on)
-
-    def prepare_first_looks(self) -> None:
-        """Have what the page's first map needs there when it is asked for."""
-        with self._catalog.reader() as reader:
-            serving.prepare_first_looks(reader)
-
-    def bring_into_memory(self, goes_on: Callable[[], bool]) -> None:
-        """Have the system read ahead what searches will read."""
-        with self._catalog.reader() as reader:
-            serving.bring_into_memory(reader, goes_on)
+            function(reader, *args)
 
     def look(self) -> str:
         """A token that differs after every change; waits for who writes."""
@@ -203,7 +193,7 @@ class Readers:
         self._catalog.close()
 
 
-def _prepare(
+def prepare_indexes(
     catalog: Database, goes_on: Callable[[float, list[str]], bool] = lambda *_: True
 ) -> None:
     for refusal in serving.prepare_searches(catalog, goes_on):
@@ -278,7 +268,7 @@ class Freshness:
             try:
                 state = self._readers.look()
                 if state != seen:
-                    self._readers.prepare(self._reaches)
+                    self._readers.prepare(prepare_indexes, self._reaches)
                     # garbage collection leaves out what is there now, as the names of all models
                     gc.collect()
                     gc.freeze()
@@ -293,9 +283,9 @@ class Freshness:
                 if state != seen:
                     if self._with_looks and not seen:
                         with suppress(DeltadexError, MemoryError):  # the first look says it
-                            self._readers.prepare_first_looks()
+                            self._readers.prepare(serving.prepare_first_looks)
                     with suppress(DeltadexError):  # the next search says it
-                        self._readers.bring_into_memory(self._goes_on)
+                        self._readers.prepare(serving.bring_into_memory, self._goes_on)
                     self.settled.set()
                 seen = state
             rest = max(SOONEST_S, REST * (time.monotonic() - started))

@@ -21,50 +21,21 @@ from fastapi import Path as InPath
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.datastructures import FormData
 from starlette.datastructures import UploadFile as SentFile
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from ... import __version__
+from ... import __version__, questions
 from ...errors import DeltadexError, RequestError
 from ...options import description_of
-from ...questions.add import Add
-from ...questions.audit import Audit
-from ...questions.backup import Backup
-from ...questions.cluster import Cluster
-from ...questions.data import KeptData, RemoveData, ShowData
-from ...questions.diff import Diff
-from ...questions.eval import Evaluate
-from ...questions.explain import Explain
 from ...questions.face import serving
 from ...questions.face.database import Database
 from ...questions.face.opened import Tabled
 from ...questions.face.serving import PageOfModels
 from ...questions.face.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
-from ...questions.facets import Facets
-from ...questions.failures import Failures
-from ...questions.find_data import FindData
-from ...questions.find_similar import FindSimilar
-from ...questions.find_trained_on.find_trained_on import FindTrainedOn
-from ...questions.label import Label
-from ...questions.lineage.lineage import Lineage
-from ...questions.rm import Remove
-from ...questions.search import Search
-from ...questions.show import Show
-from ...questions.sql import Select
-from ...questions.stats import Stats
-from ...questions.trace import Trace
-from ...questions.words import Words
 from ...results import agree, names_of_bases
 from . import schemas
 from .answers import Problem, as_problem, computing, invalid, reply, stopping
@@ -73,7 +44,7 @@ from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
 from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
 from .service import Service
-from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, PREFIX, SELECT_SECONDS
+from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, MIB, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
 from .work import Document, Job, add_in, begin_adapter, is_done
 
@@ -176,7 +147,7 @@ async def families(service: schemas.ServiceIn) -> Response:
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
         "takes": {
-            "adapter": service.settings.body_limit,
+            "adapter": service.settings.body_limit * MIB,
             "data": DATA_LIMIT if can_run_models() else 0,
         },
         "version": __version__,
@@ -260,9 +231,9 @@ def _of_catalog(asked: Any, catalog: Database) -> Any:
 def _of_family(asked: Any, catalog: Database) -> Any:
     """The question of a family by its name in the catalog, under a recipe by its id."""
     base = find_family(catalog, asked.base)
-    if isinstance(asked, Lineage):
+    if isinstance(asked, questions.Lineage):
         return replace(asked, base=base)
-    if isinstance(asked, Evaluate):
+    if isinstance(asked, questions.Evaluate):
         recipe = serving.catalog_of(catalog).find_recipe(next(iter(asked.recipes), None), base)
         return replace(asked, base=base, recipes=(recipe.id,))
     recipe = serving.catalog_of(catalog).find_recipe(asked.recipe, base)
@@ -270,16 +241,16 @@ def _of_family(asked: Any, catalog: Database) -> Any:
 
 
 _ID = schemas.IdInQuery
-_route(_models, "/stats", Stats, "stats")
+_route(_models, "/stats", questions.Stats, "stats")
 _route(_models, "/models", PageOfModels, "models")
-_route(_models, "/facets", Facets, "facets")
-_route(_models, "/diff", Diff, "diff", first=_ID, second=_ID)
-_route(_similar, "/explain", Explain, "explain", model=_ID, other=_ID)
-_route(_similar, "/nearest-data", FindData, "find_data", model=_ID)
-_route(_similar, "/data", KeptData, "kept_data")
+_route(_models, "/facets", questions.Facets, "facets")
+_route(_models, "/diff", questions.Diff, "diff", first=_ID, second=_ID)
+_route(_similar, "/explain", questions.Explain, "explain", model=_ID, other=_ID)
+_route(_similar, "/nearest-data", questions.FindData, "find_data", model=_ID)
+_route(_similar, "/data", questions.KeptData, "kept_data")
 
 
-@_models.get("/models/{model:path}/trace", **schemas.answers(Trace, 404))
+@_models.get("/models/{model:path}/trace", **schemas.answers(questions.Trace, 404))
 async def trace(
     service: schemas.ServiceIn, model: schemas.IdInPath, base: schemas.BaseInQuery = None
 ) -> Response:
@@ -288,28 +259,32 @@ async def trace(
 
     def trace(catalog: Database) -> dict[str, Any]:
         row = serving.exact_model(catalog, model, find_base(catalog, base))
-        document = Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
+        document = (
+            questions.Trace(row["model"], base=row["base"], offline=True).answer(catalog).to_json()
+        )
         return names_of(catalog).with_bases(document, row["source"])
 
     return reply(await service.ask(trace))
 
 
-_route(_models, "/models/{model:path}", Show, "model", model=schemas.IdInPath)
-_route(_similar, "/data/{name}", ShowData, "show_data", name=schemas.DataInPath)
-_route(_similar, "/search", Search, "search", text=schemas.TextInQuery)
-_route(_similar, "/words", Words, "words", model=_ID)
-_route(_families, "/clusters", Cluster, "clusters", is_background=True)
+_route(_models, "/models/{model:path}", questions.Show, "model", model=schemas.IdInPath)
+_route(_similar, "/data/{name}", questions.ShowData, "show_data", name=schemas.DataInPath)
+_route(_similar, "/search", questions.Search, "search", text=schemas.TextInQuery)
+_route(_similar, "/words", questions.Words, "words", model=_ID)
+_route(_families, "/clusters", questions.Cluster, "clusters", is_background=True)
 _LINEAGE = "/families/{base:path}/lineage"
-_route(_families, _LINEAGE, Lineage, "lineage", is_background=True, base=schemas.BaseInPath)
+_route(
+    _families, _LINEAGE, questions.Lineage, "lineage", is_background=True, base=schemas.BaseInPath
+)
 
 
-@_similar.get("/trained-on", **schemas.answers(FindTrainedOn, 404))
+@_similar.get("/trained-on", **schemas.answers(questions.FindTrainedOn, 404))
 async def trained_on_kept(
     service: schemas.ServiceIn,
     data: schemas.DataInQuery,
     asked: Annotated[
-        Callable[..., FindTrainedOn],
-        schemas.asked_in(FindTrainedOn, only=schemas.fields_of(FindSimilar)),
+        Callable[..., questions.FindTrainedOn],
+        schemas.asked_in(questions.FindTrainedOn, only=schemas.fields_of(questions.FindSimilar)),
     ],
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
@@ -319,15 +294,15 @@ async def trained_on_kept(
     return await _answered(service, partial(_of_catalog, asked(data, only_kept=True)))
 
 
-Asked = Callable[..., FindSimilar]
+Asked = Callable[..., questions.FindSimilar]
 """Makes a question of a model or vector; everything else is given."""
 
 
-@_similar.get("/similar", **schemas.answers(FindSimilar, 404))
+@_similar.get("/similar", **schemas.answers(questions.FindSimilar, 404))
 async def similar(
     service: schemas.ServiceIn,
     model: schemas.IdInQuery,
-    asked: Annotated[Asked, schemas.asked_in(FindSimilar)],
+    asked: Annotated[Asked, schemas.asked_in(questions.FindSimilar)],
 ) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     question = asked("", attached=False)
@@ -336,7 +311,9 @@ async def similar(
     return await _answered(service, partial(_of_stored, question, model))
 
 
-def _of_stored(question: FindSimilar, model: str, catalog: Database) -> FindSimilar:
+def _of_stored(
+    question: questions.FindSimilar, model: str, catalog: Database
+) -> questions.FindSimilar:
     query = serving.exact_query(catalog, model, find_base(catalog, question.base))
     return replace(question, model=query, base=None)
 
@@ -347,7 +324,7 @@ async def similar_batch(service: schemas.ServiceIn, batch: schemas.Batch) -> Res
 
     A question that has no answer gets a problem in its place.
     """
-    asked = partial(FindSimilar, **batch.model_dump(exclude={"queries"}))
+    asked = partial(questions.FindSimilar, **batch.model_dump(exclude={"queries"}))
     check_where(batch.where)
     return reply(await service.batches.run(_near_each, service, batch.queries, asked))
 
@@ -377,13 +354,13 @@ def _near_query(
     return names.with_bases(question.answer(catalog).to_json())
 
 
-@_similar.post("/similar/adapter", **schemas.answers(FindSimilar, 404, more=schemas.JOB))
+@_similar.post("/similar/adapter", **schemas.answers(questions.FindSimilar, 404, more=schemas.JOB))
 async def similar_adapter(
     service: schemas.ServiceIn,
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    asked: Annotated[Asked, schemas.asked_in(FindSimilar, Form, schemas.OF_ONE_FAMILY)],
+    asked: Annotated[Asked, schemas.asked_in(questions.FindSimilar, Form, schemas.OF_ONE_FAMILY)],
     prefer: schemas.PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
@@ -411,14 +388,14 @@ _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
 _OF_COLUMNS = ("text", "label", "pair", "completion", "loss")
 
 
-@_similar.post("/trained-on", **schemas.answers(FindTrainedOn, 404, more=schemas.JOB))
+@_similar.post("/trained-on", **schemas.answers(questions.FindTrainedOn, 404, more=schemas.JOB))
 async def trained_on(
     service: schemas.ServiceIn,
     request: Request,
     data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
     asked: Annotated[
-        Callable[..., FindTrainedOn],
-        schemas.asked_in(FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS)),
+        Callable[..., questions.FindTrainedOn],
+        schemas.asked_in(questions.FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS)),
     ],
     prefer: schemas.PreferHeader = None,
 ) -> Response:
@@ -431,11 +408,11 @@ async def trained_on(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-@_families.get("/evaluation", **schemas.answers(Evaluate, 404, more=schemas.COMPUTING))
+@_families.get("/evaluation", **schemas.answers(questions.Evaluate, 404, more=schemas.COMPUTING))
 async def evaluation(
     service: schemas.ServiceIn,
     request: Request,
-    asked: Annotated[Callable[[], Evaluate], schemas.asked_in(Evaluate)],
+    asked: Annotated[Callable[[], questions.Evaluate], schemas.asked_in(questions.Evaluate)],
     recipe: schemas.RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
@@ -497,12 +474,14 @@ def _packed_or_job(service: Service, request: Request, found: Document | Job) ->
     return found.packed.response(request, headers)
 
 
-@_families.get("/families/{base:path}/audit", **schemas.answers(Audit, 404, more=schemas.COMPUTING))
+@_families.get(
+    "/families/{base:path}/audit", **schemas.answers(questions.Audit, 404, more=schemas.COMPUTING)
+)
 async def audit(
     service: schemas.ServiceIn,
     request: Request,
     base: schemas.BaseInPath,
-    asked: Annotated[Callable[..., Audit], schemas.asked_in(Audit)],
+    asked: Annotated[Callable[..., questions.Audit], schemas.asked_in(questions.Audit)],
     model: schemas.ModelInQuery = None,
 ) -> Response:
     """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
@@ -518,25 +497,7 @@ async def audit(
     return await _background(service, request, exact)
 
 
-@_families.get("/failures", **schemas.answers(Failures, 404))
-async def failures(
-    service: schemas.ServiceIn, asked: Annotated[Callable[[], Failures], schemas.asked_in(Failures)]
-) -> Response:
-    """Models that are not indexed, by reason; as `deltadex failures --json`."""
-
-    def failures(catalog: Database) -> dict[str, Any]:
-        names, base = names_of(catalog), find_base(catalog, asked().base)
-        document = catalog.failures(base).to_json()
-        rows = catalog.models(base=base, where="status <> 'indexed'")
-        sources = {(row["base"], row["model"]): row["source"] for row in rows}
-        for group in document["failures"]:
-            group["models"] = [
-                names.with_bases(model, sources.get((model["base"], model["model"]), ""))
-                for model in group["models"]
-            ]
-        return document
-
-    return reply(await service.ask(failures))
+_route(_families, "/failures", questions.Failures, "failures")
 
 
 _WAIT = re.compile(r"(?i)(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})")
@@ -696,7 +657,7 @@ class AddFromHub(Sent):
 
 
 _FILE = {"type": "string", "format": "binary"}
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=Sent)
 
 
 def _body() -> dict[str, Any]:
@@ -717,7 +678,7 @@ def _body() -> dict[str, Any]:
     "/models",
     status_code=201,
     responses=schemas.gives(schemas.AddedAnswer, 401, 403, 404, 409, 415, status=201) | schemas.JOB,
-    openapi_extra={"requestBody": _body(), "x-question": Add.__name__},
+    openapi_extra={"requestBody": _body(), "x-question": questions.Add.__name__},
 )
 async def add(
     service: schemas.ServiceIn, request: Request, prefer: schemas.PreferHeader = None
@@ -760,8 +721,8 @@ def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str
     return {
         "model": fields.model,
         "base": names.shown(base),
-        "recipe": reading.recipe.name,
-        "recipes": [reading.recipe.id],
+        "recipe": reading["recipe"].name,
+        "recipes": [reading["recipe"].id],
         "indexed": 1,
         "skipped": 0,
         "failed": [],
@@ -871,13 +832,13 @@ def _change(method: str, path: str, question: type[Any], id: str, /, **named: An
 _change(
     "PATCH",
     "/models/{model:path}",
-    Label,
+    questions.Label,
     "label",
     model=schemas.IdInPath,
     labels=schemas.Labelling,
 )
-_change("DELETE", "/models/{model:path}", Remove, "delete", model=schemas.IdInPath)
-_change("DELETE", "/data/{name}", RemoveData, "delete_data", name=schemas.DataInPath)
+_change("DELETE", "/models/{model:path}", questions.Remove, "delete", model=schemas.IdInPath)
+_change("DELETE", "/data/{name}", questions.RemoveData, "delete_data", name=schemas.DataInPath)
 
 
 _SNAPSHOT = schemas.gives(None, 401, 403, 404, 416) | schemas.JOB
@@ -892,7 +853,7 @@ _SNAPSHOT[200] = {
     "/snapshot",
     responses=_SNAPSHOT,
     response_class=Response,
-    openapi_extra={"x-question": Backup.__name__},
+    openapi_extra={"x-question": questions.Backup.__name__},
 )
 async def snapshot(service: schemas.ServiceIn, request: Request) -> Response:
     """The catalog's file, a copy of one moment, as `deltadex backup` writes it; 202 until it is
@@ -902,10 +863,10 @@ async def snapshot(service: schemas.ServiceIn, request: Request) -> Response:
     return _result_or_job(service, request, job, seconds)
 
 
-@_whole.post("/sql", **schemas.answers(Select, 401, 403, 404))
+@_whole.post("/sql", **schemas.answers(questions.Select, 401, 403, 404))
 async def sql(service: schemas.ServiceIn, asked: schemas.Statement) -> Response:
     """What one SELECT gives, of at most 10,000 rows and within 10 s; as `deltadex sql --json`. It
     can neither write nor read files; it shows paths of the server."""
-    select = partial(Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
+    select = partial(questions.Select(asked.statement).of, seconds=SELECT_SECONDS, rows=MAX_ROWS)
     table = await service.batches.run(select, service.readers.path)
     return reply(table.to_json())

@@ -12,17 +12,7 @@ import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from types import GenericAlias
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeAlias,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
@@ -56,11 +46,11 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-TEXT: TypeAlias = str | None
-NUMBER: TypeAlias = float | None
-ROW: TypeAlias = dict[str, Any]
-ROWS: TypeAlias = list[ROW]
-TEXTS: TypeAlias = list[str]
+TEXT = str | None
+NUMBER = float | None
+ROW = dict[str, Any]
+ROWS = list[ROW]
+TEXTS = list[str]
 
 DOCUMENTS: Mapping[type[Any], Mapping[str, Any]] = {
     NeighbourTable: {
@@ -350,7 +340,17 @@ class Query_(Sent):
         return self
 
 
-class _Queries(Sent):
+OF_ONE_FAMILY = fields_of(FindSimilar).keys() - {"across"}
+"""Fields of a search inside a family."""
+
+_Filtered: Any = create_model(
+    "_Filtered", __base__=Sent, **cast("Any", fields_of(FindSimilar, OF_ONE_FAMILY - {"base"}))
+)
+
+
+class Batch(_Filtered):  # type: ignore[misc]  # pydantic makes it
+    """Several questions with the same filters."""
+
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"queries": [{"model": "someone/bert-imdb"}], "k": 5, "dataset": "imdb"}]
@@ -358,25 +358,6 @@ class _Queries(Sent):
     )
 
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
-
-
-OF_ONE_FAMILY = fields_of(FindSimilar).keys() - {"across"}
-"""Fields of a search inside a family."""
-
-
-if TYPE_CHECKING:
-
-    class Batch(_Queries):
-        """Several questions with the same filters."""
-
-        where: str | None
-else:
-    Batch = create_model(
-        "Batch",
-        __base__=_Queries,
-        __doc__="Several questions with the same filters.",
-        **fields_of(FindSimilar, OF_ONE_FAMILY - {"base"}),
-    )
 
 
 Labelling = create_model(

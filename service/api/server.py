@@ -24,7 +24,7 @@ from .middleware import BodyLimits, Doorway, Measured, refuse_unknown
 from .routes import UNVERSIONED, VERSIONED
 from .sent_data import DATA_LIMIT, FORM_BYTES
 from .service import Service
-from .settings import PREFIX, ServiceSettings
+from .settings import MIB, PREFIX, ServiceSettings
 
 BACKLOG = 256
 
@@ -164,7 +164,8 @@ def make_app(service: Service) -> FastAPI:
     app.include_router(UNVERSIONED)
     # the last added meets a request first
     app.add_middleware(GZipMiddleware, minimum_size=PACKED_FROM, compresslevel=5)
-    large = {("POST", f"{PREFIX}/{name}"): settings.body_limit for name in WITH_WEIGHTS}
+    with_weights = settings.body_limit * MIB
+    large = {("POST", f"{PREFIX}/{name}"): with_weights for name in WITH_WEIGHTS}
     large["POST", f"{PREFIX}/trained-on"] = DATA_LIMIT + FORM_BYTES
     app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
     app.add_middleware(Doorway, hosts=settings.known_hosts)

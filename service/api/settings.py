@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from ipaddress import ip_address
+from dataclasses import KW_ONLY
 from pathlib import Path
+
+from ...options import option, record
 
 PREFIX = "/api/v1"
 MIB = 1 << 20
@@ -24,17 +25,14 @@ MAX_ID, MAX_NEW_ID = 1000, 200
 MAX_WRITES, MAX_DATA = 16, 8
 """Changes that are at work or wait; and data sets, each of which takes the base's memory."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-MIN_TOKEN = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ServiceSettings:
-    """The settings of `deltadex serve`, whose options say more of most of them.
+    """Where a service listens, and what it allows.
 
     Attributes:
         token: What writers must present; None = nobody writes.
-        body_limit: Bytes of a request that carries weights.
-        max_seconds: Run time of one request, or of reading one uploaded adapter.
         max_at_work: Requests that compute at once: one a processor, for more of them hold each
             other up.
         max_batches_at_work: Batches of questions that compute at once, beside them.
@@ -45,17 +43,24 @@ class ServiceSettings:
         warm: Start the process that reads uploads with the service; else with the first upload.
     """
 
+    _: KW_ONLY
+    host: str = option(default="127.0.0.1", help="The address to listen on.")
+    port: int = option(default=8321, least=0, most=65535, help="The port to listen on.")
+    allow_hub: bool = option(default=False, help="Requests may have models fetched from the Hub.")
+    share_catalog: bool = option(
+        default=False,
+        help="Readers may download the catalog's file and run SELECTs over it, which show paths of "
+        "this machine; with a token writers always may.",
+    )
+    allow_hosts: tuple[str, ...] = option(
+        "--allow-host", default=(), help="Another name of this service."
+    )
+    body_limit: int = option(default=64, least=1, help="Largest adapter upload, in MiB.")
+    max_seconds: float = option(default=30.0, above=0, help="Seconds that one request may run.")
+    root_path: str = option(default="", help="The prefix under which a proxy shows the service.")
     db: Path
-    host: str = "127.0.0.1"
-    port: int = 8321
-    allow_hosts: tuple[str, ...] = ()
-    root_path: str = ""
     engine: str = "faiss"
     token: str | None = None
-    allow_hub: bool = False
-    share_catalog: bool = False
-    body_limit: int = 64 * MIB
-    max_seconds: float = 30.0
     max_at_work: int = max(2, os.cpu_count() or 1)
     max_batches_at_work: int = 2
     max_waiting: int = 256
@@ -64,10 +69,6 @@ class ServiceSettings:
     upload_memory: int = 4096 * MIB
     warm: bool = True
 
-    def __post_init__(self) -> None:
-        if self.token is not None and len(self.token) < MIN_TOKEN:
-            raise ValueError(f"the token must have at least {MIN_TOKEN} characters")
-
     @property
     def writable(self) -> bool:
         return self.token is not None
@@ -75,6 +76,8 @@ class ServiceSettings:
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches the service."""
+        from ipaddress import ip_address
+
         if self.host == "localhost":
             return True
         try:

@@ -24,7 +24,7 @@ from ...questions.eval import Evaluate
 from ...questions.face import worker
 from ...questions.face.database import open
 from ...questions.face.opened import Tabled
-from ...questions.face.serving import AdapterReading, load_adapter_reader, read_adapter
+from ...questions.face.serving import load_adapter_reader, read_adapter
 from ...questions.find_similar import FindSimilar
 from ...records import Indexed, Outcome
 from ...results import agree, count
@@ -43,14 +43,6 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
 """Between two looks at whether something is done."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Begun(Generic[Result]):
-    """Something that is at work or waits, `since` a moment of the monotonic clock."""
-
-    future: Future[Result]
-    since: float
-
-
 class Shared(Generic[Result]):
     """Threads, one by default, that do things; what is at work or waits already is joined.
 
@@ -63,7 +55,8 @@ class Shared(Generic[Result]):
     def __init__(self, name: str, most: int | None = None, at_once: int = 1) -> None:
         self._most = most
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=name)
-        self._at_work: dict[object, _Begun[Result]] = {}
+        self._at_work: dict[object, tuple[Future[Result], float]] = {}
+        """By key, each with the moment of the monotonic clock at which it was asked for."""
         self._lock = threading.Lock()
 
     @property
@@ -75,16 +68,15 @@ class Shared(Generic[Result]):
         """The function's result, or that of the same key which is not done yet."""
         place = key or object()
         with self._lock:
-            begun = self._at_work.get(place)
-            if begun is not None:
-                return begun.future
+            if place in self._at_work:
+                return self._at_work[place][0]
             n = len(self._at_work)
             if self._most is not None and n >= self._most:
                 raise busy(
                     f"{count(n, self._who)} {agree(n, 'is')} at work or waiting", self._again_s
                 )
             future = self._pool.submit(function)
-            self._at_work[place] = _Begun(future, time.monotonic())
+            self._at_work[place] = future, time.monotonic()
         # outside the lock: where it is done already, this forgets it now
         future.add_done_callback(lambda _: self._forget(place))
         return future
@@ -94,9 +86,9 @@ class Shared(Generic[Result]):
         nothing once it is done."""
         with self._lock:
             begun = list(self._at_work.values())
-        for place, one in enumerate(begun):
-            if one.future is future:
-                elapsed = round(time.monotonic() - one.since, 1)
+        for place, (one, since) in enumerate(begun):
+            if one is future:
+                elapsed = round(time.monotonic() - since, 1)
                 return {"ahead": 0 if future.running() else place, "elapsed_s": elapsed}
         return {}
 
@@ -285,13 +277,6 @@ class Document:
     stale: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    state: str
-    error: DeltadexError
-    until: float
-
-
 SAYING_S = 3.0
 """How long what was stopped may take to answer."""
 
@@ -329,7 +314,7 @@ class Line(Shared[Any]):
     def close(self) -> None:
         """Begin no more, and stop what runs; it has a moment to say so."""
         with self._lock:
-            futures = [begun.future for begun in self._at_work.values()]
+            futures = [future for future, _ in self._at_work.values()]
         super().close()
         self.worker.close()
         wait(futures, SAYING_S)
@@ -337,7 +322,7 @@ class Line(Shared[Any]):
     def _key(self, future: Future[Any]) -> object:
         with self._lock:
             begun = self._at_work.items()
-            return next((key for key, one in begun if one.future is future), None)
+            return next((key for key, (one, _) in begun if one is future), None)
 
 
 class Jobs:
@@ -348,7 +333,8 @@ class Jobs:
         self._evaluations, self._others = Line("deltadex-evaluation"), Line("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
-        self._failed: dict[str, _Failed] = {}
+        self._failed: dict[str, tuple[str, DeltadexError, float]] = {}
+        """By question: of which state, why, and the moment until which this is answered."""
         self.counts = {"computed": 0, "failed": 0}
 
     @property
@@ -381,10 +367,10 @@ class Jobs:
             if packed is not None and made_of == state:
                 self._made.move_to_end(key)
                 return Document(packed, stale=False)
-            failed = self._failed.get(key)
-            if failed is not None and failed.state == state:
-                if failed.until > time.monotonic():
-                    raise failed.error
+            failed_in, error, until = self._failed.get(key, (None, DeltadexError(), 0.0))
+            if failed_in == state:
+                if until > time.monotonic():
+                    raise error
                 del self._failed[key]
             return Document(packed, stale=True) if packed is not None else None
 
@@ -409,7 +395,7 @@ class Jobs:
             )
             with self._lock:
                 self.counts["failed"] += 1
-                self._failed[key] = _Failed(state, error, time.monotonic() + FAILURE_SECONDS)
+                self._failed[key] = state, error, time.monotonic() + FAILURE_SECONDS
             return
         with self._lock:
             self.counts["computed"] += 1
@@ -533,7 +519,7 @@ class Uploads(Shared[dict[str, Any]]):
         if warm:
             self._worker.warm()
 
-    def read(self, folder: Path, reading: AdapterReading) -> Indexed:
+    def read(self, folder: Path, reading: Mapping[str, Any]) -> Indexed:
         """The adapter in the folder, fingerprinted; a `Problem` if that takes too long or much."""
         try:
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)

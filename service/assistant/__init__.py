@@ -1,5 +1,1 @@
 """A catalog as tools for assistants, over the Model Context Protocol: `deltadex mcp`."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,17 +10,11 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from ... import questions
 from ...errors import RequestError
 from ...options import Option, choices_of, hints_of, is_list, option, options_of, parts_of, record
 from ...questions.face.database import Database
 from ...questions.face.serving import PageOfModels
-from ...questions.find_similar import FindSimilar
-from ...questions.find_trained_on.find_trained_on import FindTrainedOn
-from ...questions.search import Search
-from ...questions.show import Show
-from ...questions.sql import Select
-from ...questions.trace import Trace
-from ...questions.words import Words
 
 SELECT_SECONDS, MAX_ROWS = 10.0, 1000
 """Of a SELECT: its time, and the rows that it may give."""
@@ -32,7 +26,7 @@ NAMED_BY = ("model", "base", "dataset", "author", "kind", "task", "downloads", "
 
 
 @record
-class FindModels(Search):
+class FindModels(questions.Search):
     """Models by name, and by what their training data is about."""
 
     def of(self, db: Database) -> dict[str, Any]:
@@ -43,7 +37,7 @@ class FindModels(Search):
             page = PageOfModels(q=text, limit=asked.pop("k"), indexed_first=True, **asked)
             named = [{key: row[key] for key in NAMED_BY} for row in db.ask(page)]
         try:
-            found = db.ask(Search(**asdict(self))).to_json()
+            found = db.ask(questions.Search(**asdict(self))).to_json()
         except RequestError as err:  # a name without words
             if not named:
                 raise
@@ -52,7 +46,7 @@ class FindModels(Search):
 
 
 @record
-class ShowModel(Show):
+class ShowModel(questions.Show):
     """What is known of a model, in brief."""
 
     _: KW_ONLY
@@ -60,7 +54,7 @@ class ShowModel(Show):
 
     def of(self, db: Database) -> dict[str, Any]:
         """The document of `Show`, its matrices counted, those named that changed most."""
-        document = dict(db.ask(Show(self.model, base=self.base)).to_json())
+        document = dict(db.ask(questions.Show(self.model, base=self.base)).to_json())
         if self.matrices:
             return document
         slots = document.pop("slots")
@@ -72,12 +66,12 @@ class ShowModel(Show):
 
 QUESTIONS: Mapping[str, type[Any]] = {
     "find_models": FindModels,
-    "find_similar": FindSimilar,
-    "find_trained_on": FindTrainedOn,
-    "trace": Trace,
+    "find_similar": questions.FindSimilar,
+    "find_trained_on": questions.FindTrainedOn,
+    "trace": questions.Trace,
     "show": ShowModel,
-    "sql": Select,
-    "words": Words,
+    "sql": questions.Select,
+    "words": questions.Words,
 }
 """The tools by name; every one only reads."""
 
@@ -155,7 +149,7 @@ class Tools:
             raise RequestError("; ".join(lines))
         question = QUESTIONS[name]
         given = {f: tuple(v) if isinstance(v, list) else v for f, v in arguments.items()}
-        if question is Trace:
+        if question is questions.Trace:
             given["offline"] = self.offline
         asked = question(**given)
         with self.opened() as db:
@@ -166,11 +160,11 @@ class Tools:
     def _document(self, asked: Any, db: Database) -> Any:
         if isinstance(asked, FindModels | ShowModel):
             return asked.of(db)
-        if isinstance(asked, Select) and self.are_local:
+        if isinstance(asked, questions.Select) and self.are_local:
             table: Any = asked.of(db.path, seconds=SELECT_SECONDS, rows=MAX_ROWS)
         else:
             table = db.ask(asked)
-        if isinstance(asked, Select) and len(table) > MAX_ROWS:
+        if isinstance(asked, questions.Select) and len(table) > MAX_ROWS:
             raise RequestError(f"sql: more than {MAX_ROWS} rows: add a LIMIT, or count groups")
         return table.to_json()
 

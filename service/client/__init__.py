@@ -1,5 +1,1 @@
 """A catalog that a service holds, as a `Database`: `deltadex.connect`."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

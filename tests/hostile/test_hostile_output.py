@@ -13,7 +13,7 @@ from hypothesis import given
 from running import run
 
 from deltadex.figures import new_picture, save_picture
-from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, encode_names, write_page
+from deltadex.questions.map.page import encode_names, write_page
 from deltadex.questions.terminal.text import PlainFormatter, json_text, plain
 from deltadex.results import html_table
 
@@ -150,10 +150,12 @@ def hostile_map(folder):
     }  # fmt: skip
     for name in ("dataset", "author", "kind", "month"):
         document[name], document[f"{name}s"] = encode_names(NAMES)
-    near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.9, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
-    calibration = {"source": SCRIPTS[1], "models": 0, "models_needed": 12}
+    neighbours = {
+        "neighbours": [[[(i + 1) % n, 5.0, 0.9, 0.1, 0.5, 0]] for i in range(n)],
+        "verdicts": [SCRIPTS[0]],
+        "calibration": {"source": SCRIPTS[1], "models": 0, "models_needed": 12},
+    }
     path = folder / "map.html"
-    neighbours = Neighbourhoods(near, calibration)
     write_page(document, path, title=SCRIPTS[0], subtitle=SCRIPTS[1], neighbours=neighbours)
     return path
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, encode_names, write_page
+from deltadex.questions.map.page import encode_names, write_page
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 
@@ -63,11 +63,13 @@ def payload(text):
 def test_names_stay_data_whatever_they_hold(tmp_path):
     document = make_document(HOSTILE, name=HOSTILE)
     plain = Page(written(tmp_path, make_document()))
-    near = MapNeighbour(HOSTILE, 1.0, probability=0.75, fdr=0.25, cosine=0.5, verdict="perhaps")
+    near = {
+        "neighbours": [[[0, 1.0, 0.75, 0.25, 0.5, 0]]],
+        "verdicts": ["perhaps"],
+        "calibration": {},
+    }
 
-    text = written(
-        tmp_path, document, title=HOSTILE, subtitle=HOSTILE, neighbours=Neighbourhoods([[near]], {})
-    )
+    text = written(tmp_path, document, title=HOSTILE, subtitle=HOSTILE, neighbours=near)
 
     page, data = Page(text), payload(text)
     assert page.tags == plain.tags

@@ -4,7 +4,7 @@ import pytest
 from stand_in import MadeUp, plain, served, until
 from test_page_map import DRAWN, click_model
 
-from deltadex.questions.map.page import MapNeighbour, Neighbourhoods, write_page
+from deltadex.questions.map.page import write_page
 
 pytestmark = pytest.mark.slow
 
@@ -41,14 +41,13 @@ def test_moving_over_a_hundred_thousand_points_sends_none_again(visit, large):
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     family = MadeUp(models=40)
     _, document = family.map({})
-    nearest = ["lab1/m000001" if i != 1 else "lab0/m000000" for i in range(40)]
-    near = Neighbourhoods(
-        [
-            [MapNeighbour(model, 6.5, 0.97, 0.0004, 0.5, "likely the same data")]
-            for model in nearest
-        ],
-        {"rate": 1.5, "source": "the null alone", "models": 7, "models_needed": 12},
-    )
+    near = {
+        "neighbours": [[[int(i != 1), 6.5, 0.97, 0.0004, 0.5, 0]] for i in range(40)],
+        "verdicts": ["likely the same data"],
+        "calibration": {
+            **{"rate": 1.5, "source": "the null alone", "models": 7, "models_needed": 12}
+        },
+    }
     path = tmp_path / "map.html"
     write_page(document, path, title="Fine-tunes of b", subtitle="made up", neighbours=near)
 

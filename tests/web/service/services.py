@@ -10,7 +10,9 @@ from factories import make_family, query_adapter, save_models
 from running import run
 from starlette.testclient import TestClient
 
-from deltadex.service.api import Service, ServiceSettings, make_app
+from deltadex.service.api.server import make_app
+from deltadex.service.api.service import Service
+from deltadex.service.api.settings import ServiceSettings
 
 API = "/api/v1"
 TOKEN = "0123456789abcdef-token"

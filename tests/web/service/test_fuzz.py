@@ -13,7 +13,9 @@ from schemathesis.specs.openapi.checks import (
 )
 from services import API, TOKEN
 
-from deltadex.service.api import Service, ServiceSettings, make_app
+from deltadex.service.api.server import make_app
+from deltadex.service.api.service import Service
+from deltadex.service.api.settings import ServiceSettings
 
 CHECKS = (
     not_a_server_error,

@@ -9,13 +9,14 @@ import pytest
 from services import API, TOKEN, WRITER, adapter_files, files, finished, served
 
 from deltadex.service.api.answers import PROBLEM, Problem
+from deltadex.service.api.catalog import prepare_indexes
 from deltadex.service.api.middleware import SECURITY_HEADERS
 from deltadex.service.api.work import Work
 
 
 @pytest.fixture(scope="module")
 def client(shared_db):
-    with served(shared_db, body_limit=2 << 20, token=TOKEN) as client:
+    with served(shared_db, body_limit=2, token=TOKEN) as client:
         yield client
 
 
@@ -191,7 +192,9 @@ def test_until_indexes_are_open_readiness_has_percent_and_what_can_be_searched(s
     with served(shared_db) as client:
         freshness = client.service.freshness
         told, base = [], client.service.names().meant("base")
-        client.service.readers.prepare(lambda *reached: told.append(reached) or True)
+        client.service.readers.prepare(
+            prepare_indexes, lambda *reached: told.append(reached) or True
+        )
         freshness.ready.clear()
         freshness.reached = 0.437, [base]
         refused, families = client.get("/ready"), client.get(f"{API}/families").json()

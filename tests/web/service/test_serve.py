@@ -15,7 +15,8 @@ import pytest
 from running import run, started
 from services import TOKEN
 
-from deltadex.service.api import ServiceSettings, listen
+from deltadex.service.api.server import listen
+from deltadex.service.api.settings import ServiceSettings
 
 
 @contextmanager

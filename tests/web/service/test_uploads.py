@@ -18,12 +18,14 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from deltadex.records import Recipe
-from deltadex.questions.face.serving import AdapterReading, read_adapter
+from deltadex.questions.face.serving import read_adapter
 from deltadex.errors import ModelError
 
 recipe = json.loads(sys.argv[2])
 recipe = Recipe(**{**recipe, "params": tuple(map(tuple, recipe["params"]))})
-reading = AdapterReading(base=sys.argv[1], recipe=recipe, layout=(), may_open_base=False)
+reading = dict(
+    base=sys.argv[1], recipe=recipe, layout=(), may_open_base=False, shapes={}
+)
 def read(folder):
     try:
         return read_adapter(folder, reading).status

@@ -1,2 +1,0 @@
-from .database import RemoteDatabase as RemoteDatabase
-from .remote import connect as connect
