@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
+import numpy as np
 
 from ...errors import ModelError, StoreFull
 from ...records import Verification
@@ -150,7 +151,7 @@ class RemoteBytes:
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
-    def read(self, start: int, stop: int) -> bytearray:
+    def read(self, start: int, stop: int) -> Buffer:
         if self._kept is None:
             return self._fetched(start, stop)
         if (kept := self._kept.get(self._file.identity, start, stop)) is not None:
@@ -159,7 +160,7 @@ class RemoteBytes:
         self._kept.put(self._file.identity, start, stop, buffer)
         return buffer
 
-    def _fetched(self, start: int, stop: int) -> bytearray:
+    def _fetched(self, start: int, stop: int) -> Buffer:
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
@@ -240,7 +241,8 @@ class RemoteBytes:
 class _Transfer:
     def __init__(self, what: str, start: int, stop: int) -> None:
         self.what = what
-        self.buffer = bytearray(stop - start)
+        # without zeros, which are a write of their own
+        self.buffer = memoryview(np.empty(stop - start, np.uint8))
         self.next = self._start = start
         self.stop = stop
         self._arriving = start
@@ -377,7 +379,7 @@ class VerifiedBytes:
         first = self._hashed
         buffer = self._source.read(first, stop)
         self._take(buffer)
-        return buffer if first == start else bytearray(memoryview(buffer)[start - first :])
+        return buffer if first == start else memoryview(buffer)[start - first :]
 
     def _may_hold(self, n_bytes: int) -> bool:
         limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
