@@ -43,7 +43,7 @@ class Cka(TextStudy):
     seed: int = seed_option("the sampled tokens and of the blocks of texts")
 
     def answer(self, db: OpenCatalog) -> CkaTable:
-        from . import cka_study
+        from .cka_report import cka_study
 
         device = self.usable_device()
         texts = load_texts(self.texts)

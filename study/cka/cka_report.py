@@ -15,7 +15,6 @@ from ...errors import StudyError
 from ...results import JsonRecord, agree, count
 from ..geometry.group_states import Reservoir
 from ..texts import Text
-from .cka import Cka
 
 if TYPE_CHECKING:
     from ..network import Network, TokenStates
@@ -321,7 +320,7 @@ def cka_study(
     against: Network,
     texts: Sequence[Text],
     *,
-    keep_tokens: int = Cka.keep_tokens,
+    keep_tokens: int,
     seed: int = 0,
     batch_size: int = 16,
     max_tokens: int = 128,

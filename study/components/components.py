@@ -65,7 +65,7 @@ class Components(RunningStudy):
     )
 
     def answer(self, db: OpenCatalog) -> ComponentsTable:
-        from . import components_study
+        from .components_study import components_study
 
         device = self.usable_device()
         texts = probe_texts() if self.texts is None else load_texts(self.texts)

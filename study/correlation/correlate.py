@@ -65,7 +65,7 @@ class Correlate(Study):
     seed: int = seed_option("the permutations")
 
     def answer(self, db: OpenCatalog) -> CorrelationTable:
-        from . import StoredMeasures, correlate_columns, read_columns
+        from .measures import StoredMeasures, correlate_columns, read_columns
 
         if self.layer is not None and self.last:
             raise RequestError("give --layer, or --last")

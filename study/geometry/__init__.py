@@ -1,5 +1,1 @@
 """The shape of a network's states: dimension, direction, distance from a reference language."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

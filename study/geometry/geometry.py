@@ -23,7 +23,7 @@ from ..study import (
 if TYPE_CHECKING:
     from ..network import Network
     from ..texts import Texts
-    from . import GeometryReport
+    from .geometry_report import GeometryReport
 
 ESTIMATOR_NAMES = {
     "facco": "TwoNN (facco)",
@@ -112,7 +112,8 @@ class Geometry(TextStudy):
         """The report of a network on texts, and on scrambled ones where they are wanted."""
         from ..network import untrained_twin
         from ..texts import Texts
-        from . import GeometryOptions, geometry_study, scrambled
+        from .geometry_report import geometry_study
+        from .group_states import GeometryOptions, scrambled
 
         entries = read.entries
         if self.scrambled:

@@ -412,7 +412,7 @@ def geometry_study(
     *,
     untrained: Iterable[TokenStates] | None = None,
     reference: str | None = None,
-    options: GeometryOptions | None = None,
+    options: GeometryOptions,
     tokenize: Tokenize | None = None,
     unknown: int | None = None,
 ) -> GeometryReport:
@@ -431,7 +431,6 @@ def geometry_study(
     Raises:
         StudyError: no such reference, no tokens, states not finite or too large.
     """
-    options = options or GeometryOptions()
     sources = [states] if untrained is None else [states, untrained]
     collected = [
         CollectedStates(source, texts, reference, options, networks=len(sources))

@@ -14,7 +14,6 @@ from ...arrays import Float32, Int64
 from ...errors import StudyError
 from ...results import JsonRecord, count
 from ..texts import Text
-from .geometry import Geometry
 from .intrinsic_dimension import assign_blocks, distinct_rows
 from .moments import AXES, CrossMoments, LayerStep, Moments, RowSums, StreamMoments
 
@@ -37,10 +36,10 @@ class GeometryOptions(JsonRecord):
         resamples: Bootstrap resamples of the texts.
     """
 
-    keep: int = Geometry.keep_tokens
+    keep: int
     axes: int = AXES
     resamples: int = 1000
-    seed: int = Geometry.seed
+    seed: int
 
 
 Tokenize = Callable[[str], Sequence[int]]

@@ -64,7 +64,7 @@ class Layers(TextStudy):
     def answer(self, db: OpenCatalog) -> LayersTable:
         from ..network import untrained_twin
         from ..texts import Texts
-        from . import layers_study
+        from .layers_report import layers_study
 
         device = self.usable_device()
         texts = load_texts(self.texts).drawn(self.most_texts, self.seed)

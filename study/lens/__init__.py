@@ -1,5 +1,1 @@
 """What each layer of a causal language model would predict: the logit lens."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -42,7 +42,7 @@ class LogitLens(TextStudy):
     )
 
     def answer(self, db: OpenCatalog) -> LogitLensTable:
-        from . import lens_study
+        from .lens_report import lens_study
 
         device = self.usable_device()
         texts = load_texts(self.texts)

@@ -63,7 +63,7 @@ class Rank(BasedStudy):
     )
 
     def answer(self, db: OpenCatalog) -> RankTable:
-        from . import family_ranks
+        from .rank_study import family_ranks
 
         if (self.model is None) == (self.family is None):
             raise RequestError("give a MODEL, or --family BASE")
@@ -85,7 +85,7 @@ class Rank(BasedStudy):
 
     def _ranks(self, db: OpenCatalog, subject: Subject, device: str) -> RankReport:
         """One model's ranks, from the catalog where they are stored."""
-        from . import RankReport
+        from .rank_study import RankReport
 
         of: Literal["weights", "update"] = "weights" if self.weights else "update"
         settings = self.settings(thetas=sorted(set(self.thetas)), subject=of)
@@ -100,7 +100,7 @@ class Rank(BasedStudy):
         self, db: OpenCatalog, subject: Subject, device: str, of: Literal["weights", "update"]
     ) -> RankReport:
         from ...indexer import update_spectra, weight_spectra
-        from . import rank_study
+        from .rank_study import rank_study
 
         spectra_of = weight_spectra if self.weights else update_spectra
         base = subject.require_base()

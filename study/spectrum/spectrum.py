@@ -13,7 +13,7 @@ from ..study import ModelStudy, OpenCatalog, StudyTable, Subject, find_subject, 
 
 if TYPE_CHECKING:
     from ...records import SlotSpectrum
-    from . import SpectrumReport
+    from .spectrum_study import SpectrumReport
 
 LAW_FIELDS = ("alpha", "standard_error", "x_min", "distance", "n_tail", "p_value")
 """Of a spectrum's power law; empty in the row of a matrix that has none."""
@@ -56,7 +56,7 @@ class Spectrum(ModelStudy):
     )
 
     def answer(self, db: OpenCatalog) -> SpectrumTable:
-        from . import SpectrumReport
+        from .spectrum_study import SpectrumReport
 
         device = self.usable_device(float64=True)
         subject = find_subject(db.catalog, self.model, self.base)
@@ -75,7 +75,7 @@ class Spectrum(ModelStudy):
 
     def _measure(self, db: OpenCatalog, subject: Subject, device: str) -> SpectrumReport:
         from ...indexer import update_spectra, weight_spectra
-        from . import spectrum_study
+        from .spectrum_study import spectrum_study
 
         source, base = subject.require_source(), subject.require_base()
         spectra: dict[Literal["update", "weights"], tuple[SlotSpectrum, ...]] = {}

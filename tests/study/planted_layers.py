@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deltadex.study.layers import LayerRows
+from deltadex.study.layers.layer_rows import LayerRows
 from deltadex.study.network import TokenStates
 
 

@@ -5,12 +5,15 @@ import pytest
 from tiny_networks import edited, make_texts, scale, speaking, tiny_network
 
 from deltadex.errors import StudyError
-from deltadex.study.cka import cka_study
-from deltadex.study.cka.cka_report import LONGEST_SIDE, PairedStates, align, sample_pairs
+from deltadex.study.cka.cka_report import LONGEST_SIDE, PairedStates, align, cka_study, sample_pairs
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(*[12] * 14, 30, 5)
+
+
+def study(network, against, texts=TEXTS):
+    return cka_study(network, against, texts, keep_tokens=4000)
 
 
 def states_of(first, second, text=None):
@@ -104,8 +107,8 @@ def test_a_network_beside_itself_and_beside_an_edited_one():
     network = tiny_network("llama")
     tuned = edited(network, lambda model: scale(model.layers[1].self_attn.o_proj, by=3.0))
 
-    own = cka_study(network, network, TEXTS)
-    report = cka_study(tuned, network, TEXTS)
+    own = study(network, network)
+    report = study(tuned, network)
 
     assert [layer.debiased for layer in own.layers] == pytest.approx([1.0] * 4, abs=1e-4)
     before, edit = report.layers[1], report.layers[2]
@@ -122,8 +125,8 @@ def test_missing_and_too_few_tokens_and_values_that_are_not_finite_are_refused()
     )
 
     with pytest.raises(StudyError, match=r"bert has no token \d+: its vocabulary is smaller"):
-        cka_study(speaking("bert"), speaking("bert", vocab_size=20), texts)
+        study(speaking("bert"), speaking("bert", vocab_size=20), texts)
     with pytest.raises(StudyError, match="4 tokens are too few"):
-        cka_study(bert, bert, make_texts(5))
+        study(bert, bert, make_texts(5))
     with pytest.raises(StudyError, match="bert, edited: its states hold NaN"):
-        cka_study(bert, broken, TEXTS)
+        study(bert, broken)

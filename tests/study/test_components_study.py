@@ -19,7 +19,7 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.components import components_study
+from deltadex.study.components.components_study import components_study
 from deltadex.study.components.decomposition import branch_constants, decompose, importance
 from deltadex.study.network.hidden_states import encoded
 

@@ -8,22 +8,23 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
-from deltadex.study.geometry import (
-    GeometryOptions,
-    gaussian_divergence,
-    geometry_study,
-    group_states,
-    scrambled,
-)
-from deltadex.study.geometry.group_states import Reservoir, fertility
+from deltadex.study.geometry import group_states
+from deltadex.study.geometry.geometry_report import geometry_study
+from deltadex.study.geometry.group_states import GeometryOptions, Reservoir, fertility, scrambled
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
-from deltadex.study.geometry.moments import Moments, RowSums, anisotropy, gaussian_floor
+from deltadex.study.geometry.moments import (
+    Moments,
+    RowSums,
+    anisotropy,
+    gaussian_divergence,
+    gaussian_floor,
+)
 from deltadex.study.geometry.picture import draw_geometry
 from deltadex.study.network import TokenStates
 from deltadex.study.texts import Text
 
 LAYERS, DIM = 3, 6
-SMALL = GeometryOptions(axes=2, resamples=50)
+SMALL = GeometryOptions(keep=2000, axes=2, resamples=50, seed=0)
 GROUPS = ("eng_Latn", "srp_Cyrl", "srp_Latn")
 
 
@@ -167,7 +168,7 @@ def test_one_text_has_no_error_and_says_so():
 def test_the_kept_tokens_stand_for_all_where_moments_would_take_too_much(report, monkeypatch):
     monkeypatch.setattr(group_states, "MOST_BYTES", 65_000)
 
-    kept = study(options=GeometryOptions(axes=2, keep=250))
+    kept = study(options=GeometryOptions(axes=2, keep=250, seed=0))
 
     layer, whole = kept.groups[0].layers[1], report.groups[0].layers[1]
     assert (layer.anisotropy.rows, kept.groups[0].tokens > 250) == (250, True)
@@ -287,7 +288,7 @@ def test_references_and_states_that_cannot_be_studied_are_refused(monkeypatch):
     with pytest.raises(StudyError, match=r"reference group 'fra_Latn'; .*'srp_Cyrl'"):
         study(reference="fra_Latn")
     with pytest.raises(StudyError, match="the texts have no column `group`"):
-        geometry_study(iter(()), make_texts([""]), reference="eng_Latn")
+        geometry_study(iter(()), make_texts([""]), reference="eng_Latn", options=SMALL)
     line = "hidden state 2 holds NaN or infinity on texts of 'srp_Latn'"
     with pytest.raises(StudyError, match=line):
         study(hidden=broken)

@@ -5,7 +5,7 @@ import pytest
 from planted_layers import batches, make_hidden
 
 from deltadex.errors import StudyError
-from deltadex.study.layers import layers_study
+from deltadex.study.layers.layers_report import layers_study
 from deltadex.study.layers.picture import draw_layers
 
 ALWAYS = [

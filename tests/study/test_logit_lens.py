@@ -28,8 +28,13 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.lens import lens_study
-from deltadex.study.lens.lens_report import decided_from, per_token, predicted_characters, ratio
+from deltadex.study.lens.lens_report import (
+    decided_from,
+    lens_study,
+    per_token,
+    predicted_characters,
+    ratio,
+)
 from deltadex.study.network.causal_model import as_causal, load_causal
 from deltadex.study.texts import Text
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.geometry import gaussian_divergence, moments
+from deltadex.study.geometry import moments
+from deltadex.study.geometry.moments import gaussian_divergence
 
 
 def gaussian_by_formula(mean_a, spread_a, mean_b, spread_b):

@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import curve_fit
 
-from deltadex.study.rank import fit_laws
-from deltadex.study.rank.law_choice import SIGNIFICANCE, depth_p_value
+from deltadex.study.rank.law_choice import SIGNIFICANCE, depth_p_value, fit_laws
 from deltadex.study.rank.laws import LAW_NAMED, Curve
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ import pytest
 
 from deltadex.errors import StudyError
 from deltadex.records import Slot, SlotSpectrum
-from deltadex.study.rank import family_ranks, rank_study
 from deltadex.study.rank.picture import draw_ranks
+from deltadex.study.rank.rank_study import family_ranks, rank_study
 
 
 def spectrum(rank, layer=0, role="q", stack="encoder", part="", noise=0.0, known=None, size=64):

@@ -7,10 +7,9 @@ import pytest
 from deltadex.errors import StudyError
 from deltadex.questions.terminal.sections import show_answer
 from deltadex.records import Slot, SlotSpectrum
-from deltadex.study.spectrum import fit_power_law, spectrum_study
 from deltadex.study.spectrum.picture import draw_spectra
 from deltadex.study.spectrum.spectrum import SpectrumTable
-from deltadex.study.spectrum.spectrum_study import bulk_edge
+from deltadex.study.spectrum.spectrum_study import bulk_edge, fit_power_law, spectrum_study
 
 
 def pareto(n, alpha, seed=0, x_min=1.0):

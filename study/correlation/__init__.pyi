@@ -1,3 +1,0 @@
-from .measures import StoredMeasures, correlate_columns, read_columns
-
-__all__ = ["StoredMeasures", "correlate_columns", "read_columns"]

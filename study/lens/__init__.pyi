@@ -1,3 +1,0 @@
-from .lens_report import LayerLens, LensReport, lens_study
-
-__all__ = ["LayerLens", "LensReport", "lens_study"]
