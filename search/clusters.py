@@ -26,7 +26,7 @@ from ..store import Catalog
 from .evaluation import family_silhouette, mean_silhouette
 from .family_scores import TIE_DECIMALS, Codes, Rows, bounded
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
-from .layout import COMPONENTS, sample_places, sampled_axes
+from .layout import COMPONENTS, sample_places
 from .suggestions import UNKNOWN_SHARE, ModelSample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
 from .word_names import WordNames
@@ -220,41 +220,37 @@ def find_clusters(family: LabelledModels, min_size: int) -> Codes:
     many picked by their ids are clustered, and another one joins its nearest one's cluster where it
     is as near as the cluster's members are to each other.
     """
-    order = np.array(sorted(range(len(family.ids)), key=family.ids.__getitem__), dtype=np.int64)
-    if len(order) < 2 * min_size:
-        numbers = np.full(len(order), NOISE, dtype=np.int64)
-    elif len(order) <= WHOLE_FAMILY:
-        scores = family.unrounded_between(order, order)
+    every = np.arange(len(family.ids))
+    if len(every) < 2 * min_size:
+        return np.full(len(every), NOISE, dtype=np.int64)
+    if len(every) <= WHOLE_FAMILY:
+        scores = family.unrounded_between(every, every)
         # exactly symmetric, and 0 on the diagonal
         chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
         np.fill_diagonal(chords, 0.0)
         core = np.partition(chords, min_size - 1, axis=1)[:, min_size - 1]
         numbers = hdbscan(lambda some: lambda rows: chords[np.ix_(rows, some)], core, min_size)
     else:
-        numbers = _in_principal_axes(family, order, min_size)
-    codes = np.empty_like(numbers)
-    codes[order] = _by_size(numbers)
-    return codes
+        numbers = _in_principal_axes(family, min_size)
+    return _by_size(numbers)
 
 
-def _in_principal_axes(family: LabelledModels, order: Codes, min_size: int) -> Codes:
-    """Clusters of models in `order`, in few dimensions and from a sample of them."""
+def _in_principal_axes(family: LabelledModels, min_size: int) -> Codes:
+    """Clusters in few dimensions and from a sample of the models."""
     from sklearn.neighbors import NearestNeighbors
 
-    ids = [family.ids[row] for row in order.tolist()]
-    axes = family.axes.points[order] if family.axes is not None else None
-    points = sampled_axes(family.vectors[order], ids, SAMPLE).points if axes is None else axes
-    points, places = points.astype(np.float64), sample_places(ids, SAMPLE)
+    assert family.axes is not None
+    points, places = family.axes.points.astype(np.float64), sample_places(family.ids, SAMPLE)
     # strangers have little of any axis: left short, they would lie close together
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
-    smallest = max(2, round(min_size * len(places) / len(order)))
+    smallest = max(2, round(min_size * len(places) / len(points)))
     sampled = points[places]
     nearest = NearestNeighbors(n_neighbors=smallest, algorithm="brute").fit(sampled)
     core = nearest.kneighbors(sampled)[0][:, -1]
     numbers = hdbscan(_chords_among(sampled), core, smallest)
-    codes = np.full(len(order), NOISE, dtype=np.int64)
+    codes = np.full(len(points), NOISE, dtype=np.int64)
     codes[places] = numbers
-    rest = np.setdiff1d(np.arange(len(order)), places)
+    rest = np.setdiff1d(np.arange(len(points)), places)
     codes[rest] = _join(points[rest], sampled, numbers)
     return codes
 
@@ -514,7 +510,7 @@ def cluster_family(
 
 
 def _members(family: LabelledModels, codes: Codes, code: int) -> list[str]:
-    return sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist())
+    return [family.ids[row] for row in np.flatnonzero(codes == code).tolist()]
 
 
 def _notes(n_models: int, min_size: int) -> list[str]:

@@ -50,7 +50,7 @@ RankedBlock = tuple[
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class FamilyRetrieval:
-    """A family, its models by row in order of id, and who of them asks.
+    """A family, and who of its models asks.
 
     `codes` are datasets as places in `names`, −1 for none; a query's candidates have another number
     in `groups`; `eligible` labelled models have a sibling among their candidates.
@@ -75,7 +75,6 @@ class FamilyRetrieval:
     ) -> FamilyRetrieval:
         """The retrieval that an evaluation measures; `exclude` removes the query's own author or
         run from its candidates and siblings. Of a large family `queries` are sampled."""
-        family = family.sorted_by_id()
         names = sorted({label for label in family.labels if label is not None})
         marks = {"author": family.authors, "run": family.runs, None: (None,) * len(family.ids)}
         codes, groups = (

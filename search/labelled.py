@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -204,9 +204,6 @@ class PairSource:
             return cls(vectors, vectors.stored(view, rows).take)
         return None
 
-    def take(self, rows: family_scores.Rows) -> PairSource:
-        return replace(self, read=lambda some: self.read(rows[some]))
-
     def scores(self, rows: Queries, columns: Columns) -> Scores:
         """Of some models with some others, −1…1; 1 for a model with itself."""
         if self.way in self.blocks:
@@ -260,7 +257,8 @@ class PairSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledModels:
-    """The vectors of some models of one base and what is known of their training, row by row.
+    """The vectors of some models of one base and what is known of their training, row by row, in
+    the order of ids, which breaks ties.
 
     Vectors are of unit length. An unknown label, author or run is None, and equals no other.
     `scores` are of every pair, −1…1, where there are better ones than the vectors' cosines;
@@ -281,22 +279,6 @@ class LabelledModels:
     @property
     def unlabelled_rows(self) -> Int64[np.ndarray, " unlabelled"]:
         return np.array([row for row, label in enumerate(self.labels) if label is None], np.int64)
-
-    def sorted_by_id(self) -> LabelledModels:
-        """The same models in the order that breaks ties."""
-        order = np.array(sorted(range(len(self.ids)), key=self.ids.__getitem__), dtype=np.int64)
-        if (np.diff(order) == 1).all():
-            return self
-        return replace(
-            self,
-            ids=tuple(self.ids[i] for i in order),
-            vectors=self.vectors[order],
-            labels=tuple(self.labels[i] for i in order),
-            authors=tuple(self.authors[i] for i in order),
-            runs=tuple(self.runs[i] for i in order),
-            scores=None if self.scores is None else self.scores[np.ix_(order, order)],
-            source=None if self.source is None else self.source.take(order),
-        )
 
     def scores_between(self, rows: Queries, columns: Columns) -> Scores:
         """Scores of some models with some others, rounded to `TIE_DECIMALS`."""

@@ -11,7 +11,7 @@ import heapq
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -90,17 +90,6 @@ def _largest_two(
         rising = values.argsort()
         values, vectors = values[rising], vectors[:, rising]
     return values[::-1], vectors[:, ::-1]
-
-
-def sampled_axes(vectors: Vectors, ids: Sequence[str], size: int = SAMPLE) -> Axes:
-    """Up to `COMPONENTS` of models in order of id, fitted to so many of them picked by
-    their ids."""
-    sample = vectors[sample_places(ids, size)]
-    starts = range(0, len(vectors), AT_ONCE)
-    parts = (np.arange(start, min(start + AT_ONCE, len(vectors))) for start in starts)
-    return axes_of(
-        sample, len(vectors), lambda axes: ((part, vectors[part] @ axes) for part in parts)
-    )
 
 
 def sample_places(ids: Sequence[str], size: int) -> Codes:
@@ -199,37 +188,24 @@ def place_models(
     seed: int = 0,
     report: Report = bool,
 ) -> FamilyMap:
-    """Two coordinates per model, equal for equal models, seed and method; identical models get the
-    same, or nearly: there is no jitter.
+    """Two coordinates per model, whose ids rise, equal for equal models, seed and method; identical
+    models get the same, or nearly: there is no jitter.
 
-    Neither the order of models nor the number of threads matters: rows are taken in order of id,
-    and sums in one thread. `auto` is t-SNE. Scores are every pair's cosine, where there is a better
-    estimate than the vectors'; read for families of up to `EVERY_PAIR` models. Larger ones may have
-    their main `axes` already, in order of `ids`, and vectors are not read; of these, `report` hears
-    of each stage. RequestError for `umap` without umap-learn.
+    The number of threads does not matter: sums are taken in one. `auto` is t-SNE. Scores are every
+    pair's cosine, where there is a better estimate than the vectors'. Of families of more than
+    `EVERY_PAIR` models neither is read, but their main `axes`; of these, `report` hears of each
+    stage. RequestError for `umap` without umap-learn.
 
-    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond, `SAMPLE`
-    models in float32, and 50 numbers a model.
+    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models.
     """
     from threadpoolctl import threadpool_limits
 
     if method == "umap" and importlib.util.find_spec("umap") is None:
         raise RequestError("layout umap needs umap-learn: pip install 'deltadex[umap]'")
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     with threadpool_limits(limits=1):
-        if len(ids) <= EVERY_PAIR:
-            pairs = None if scores is None else scores[np.ix_(order, order)]
-            placed = _place_all(vectors[order], method, pairs, seed)
-        else:
-            in_order = [ids[row] for row in order]
-            if axes is None:
-                axes = sampled_axes(vectors[order], in_order)
-            elif (np.diff(order) != 1).any():
-                axes = replace(axes, points=axes.points[order])
-            placed = _place_many(in_order, axes, method, seed, report)
-    coordinates = np.empty_like(placed.coordinates)
-    coordinates[order] = placed.coordinates
-    return replace(placed, coordinates=coordinates)
+        if axes is None:
+            return _place_all(vectors, method, scores, seed)
+        return _place_many(ids, axes, method, seed, report)
 
 
 def _place_all(vectors: Vectors, method: Layout, scores: Square | None, seed: int) -> FamilyMap:

@@ -284,7 +284,7 @@ class ModelSample:
             elif family.scores is None:
                 turns.append((len(family.ids) + len(turns), "", row))
         picked = [row for _, _, row in sorted(turns)[:MOST_SAMPLED]]
-        rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
+        rows = np.array(sorted(picked), dtype=np.int64)
         return cls(rows=rows, pairs=family.pairs_between(rows, rows))
 
 

@@ -20,6 +20,7 @@ import torch
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, clusters, find_similar
 from deltadex.search.labelled import LabelledModels, labelled_models
+from deltadex.search.layout import axes_of, sample_places
 from deltadex.store import Catalog
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -144,8 +145,8 @@ def _config():
 EVERY = 8
 """Of the numbers of a fingerprint one in so many is compared: golden files stay small."""
 
-LARGE = (1_200, 96)
-"""Models and numbers of the family that is clustered from a sample."""
+LARGE, SAMPLE = (1_200, 96), 600
+"""Models and numbers of the family that is clustered from a sample, and the models of that."""
 
 
 def compute_answers():
@@ -193,15 +194,19 @@ def _large_clusters():
     n_models, dim = LARGE
     points = integers("points", LARGE)
     points[: 5 * n_models // 6] += np.repeat(integers("centres", (20, dim)), 50, axis=0) * 11 / 16
+    points /= np.sqrt((points**2).sum(axis=1, keepdims=True))
+    ids, every = tuple(f"m{row:04}" for row in range(n_models)), np.arange(n_models)
+    sample = points[sample_places(ids, SAMPLE)]
     family = LabelledModels(
         base="base",
-        ids=tuple(f"m{row:04}" for row in range(n_models)),
-        vectors=points / np.sqrt((points**2).sum(axis=1, keepdims=True)),
+        ids=ids,
+        vectors=points,
         labels=(None,) * n_models,
         authors=(None,) * n_models,
         runs=(None,) * n_models,
+        axes=axes_of(sample, n_models, lambda axes: [(every, points @ axes)]),
     )
-    with patch.object(clusters, "WHOLE_FAMILY", 500), patch.object(clusters, "SAMPLE", 600):
+    with patch.object(clusters, "WHOLE_FAMILY", 500), patch.object(clusters, "SAMPLE", SAMPLE):
         return clusters.find_clusters(family, 9)
 
 

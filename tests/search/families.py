@@ -7,6 +7,7 @@ from scoring.sketched import VECTORS, VectorMatrix, make_scores, unit_rows
 
 from deltadex.search.evaluation import FamilyRetrieval, rank
 from deltadex.search.labelled import LabelledModels, PairSource
+from deltadex.search.layout import axes_of
 
 
 def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, authors=True):
@@ -58,15 +59,13 @@ def scored(family, vectors=None):
     return replace(family, vectors=vectors, source=source)
 
 
-def shuffled(family, order):
-    """The same family with its models in another order."""
-    return LabelledModels(
-        base=family.base,
-        ids=tuple(family.ids[i] for i in order),
-        vectors=family.vectors[order],
-        labels=tuple(family.labels[i] for i in order),
-        authors=tuple(family.authors[i] for i in order),
-        runs=tuple(family.runs[i] for i in order),
-        scores=None if family.scores is None else family.scores[np.ix_(order, order)],
-        source=None if family.source is None else family.source.take(order),
-    )
+def first(family, n):
+    """Its first models alone."""
+    columns = ("ids", "vectors", "labels", "authors", "runs")
+    return replace(family, **{name: getattr(family, name)[:n] for name in columns})
+
+
+def main_axes(vectors):
+    """What large families are laid out and clustered by."""
+    every = np.arange(len(vectors))
+    return axes_of(vectors, len(vectors), lambda axes: [(every, vectors @ axes)])

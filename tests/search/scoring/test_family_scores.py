@@ -114,8 +114,6 @@ def test_pairs_by_every_way_are_symmetric_and_one_with_themselves(way):
     assert scores == pytest.approx(scores.T)
     assert (np.diag(scores) == 1).all()
     assert (np.abs(scores) <= 1).all()
-    part = source.take(np.array([3, 5])).scores(np.array([0]), np.array([1]))
-    assert part[0, 0] == pytest.approx(scores[3, 5])
     expected = true_cosines(matrix.cosines(matrix)[0])
     assert source.pairs(rows, rows).cosines == pytest.approx(expected, abs=1e-6)
 
