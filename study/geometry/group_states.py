@@ -15,7 +15,7 @@ from ...errors import StudyError
 from ...results import JsonRecord, count
 from ..texts import Text
 from .intrinsic_dimension import assign_blocks, distinct_rows
-from .moments import AXES, CrossMoments, LayerStep, Moments, RowSums, StreamMoments
+from .moments import AXES, LayerStep, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -237,11 +237,8 @@ class GroupStates:
                 for part in self._streamed
             ]
         half = self._half[self.sample.texts()]
-        steps = []
-        for part in range(HALVES):
-            x, y = (self.sample.rows(number)[half == part] for number in (layer - 1, layer))
-            steps.append(LayerStep(Moments.of(x), Moments.of(y), CrossMoments.of(x, y)))
-        return steps
+        x, y = (self.sample.rows(number) for number in (layer - 1, layer))
+        return [LayerStep.of(x[half == part], y[half == part]) for part in range(HALVES)]
 
     def distinct(self) -> list[Int64[np.ndarray, " _"]]:
         """The distinct rows of the sample in each layer; asked for when all batches are in."""

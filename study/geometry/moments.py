@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
@@ -28,8 +28,9 @@ SPREAD_ROUNDING = 1e-24
 """Share of the squares that rounding may leave of equal rows less their mean."""
 
 
-class _Scatter:
-    """Count, means and scatter Σ(x − x̄)(y − ȳ)ᵀ of rows seen so far, in float64.
+class Moments:
+    """Count, means and scatter Σ(x − x̄)(y − ȳ)ᵀ of rows x and of rows y that belong to them, in
+    float64; y are x themselves where none are given.
 
     Every batch is centred by its own mean and added by Chan, Golub & LeVeque 1983, eq. 1.5, so
     that a mean far from the origin costs no digits. Peak: two dim² matrices.
@@ -37,48 +38,19 @@ class _Scatter:
 
     def __init__(self, dim: int) -> None:
         self.n = 0
-        self.mean_x: Vector = np.zeros(dim)
+        self.mean: Vector = np.zeros(dim)
         self.mean_y: Vector = np.zeros(dim)
         self.scatter: Square = np.zeros((dim, dim))
 
-    @property
-    def dim(self) -> int:
-        return len(self.mean_x)
-
-    def join(self, n: int, mean_x: Vector, mean_y: Vector, scatter: Square) -> None:
-        total = self.n + n
-        step_x, step_y = mean_x - self.mean_x, mean_y - self.mean_y
-        self.scatter += scatter
-        if self.n:
-            self.scatter += np.outer(step_x, step_y * (self.n * n / total))
-        self.mean_x = self.mean_x + step_x * (n / total)
-        self.mean_y = self.mean_y + step_y * (n / total)
-        self.n = total
-
-
-Kind = TypeVar("Kind", bound=_Scatter)
-
-
-def pooled(parts: Sequence[Kind]) -> Kind:
-    whole = type(parts[0])(parts[0].dim)
-    for part in parts:
-        if part.n:
-            whole.join(part.n, part.mean_x, part.mean_y, part.scatter)
-    return whole
-
-
-class Moments(_Scatter):
-    """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows."""
-
     @classmethod
-    def of(cls, rows: Rows) -> Moments:
-        moments = cls(rows.shape[1])
-        moments.update(rows)
+    def of(cls, x: Rows, y: Rows | None = None) -> Moments:
+        moments = cls(x.shape[1])
+        moments.update(x, y)
         return moments
 
     @property
-    def mean(self) -> Vector:
-        return self.mean_x
+    def dim(self) -> int:
+        return len(self.mean)
 
     @property
     def varies(self) -> bool:
@@ -87,11 +59,24 @@ class Moments(_Scatter):
         about_origin = about_mean + self.n * float(self.mean @ self.mean)
         return self.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
 
-    def update(self, rows: Rows) -> None:
-        if len(rows):
-            mean = rows.mean(axis=0, dtype=np.float64)
-            centred = rows - mean
-            self.join(len(rows), mean, mean, centred.T @ centred)
+    def update(self, x: Rows, y: Rows | None = None) -> None:
+        if len(x):
+            mean = mean_y = x.mean(axis=0, dtype=np.float64)
+            centred = centred_y = x - mean
+            if y is not None:
+                mean_y = y.mean(axis=0, dtype=np.float64)
+                centred_y = y - mean_y
+            self.join(len(x), mean, mean_y, centred.T @ centred_y)
+
+    def join(self, n: int, mean: Vector, mean_y: Vector, scatter: Square) -> None:
+        total = self.n + n
+        step, step_y = mean - self.mean, mean_y - self.mean_y
+        self.scatter += scatter
+        if self.n:
+            self.scatter += np.outer(step, step_y * (self.n * n / total))
+        self.mean = self.mean + step * (n / total)
+        self.mean_y = self.mean_y + step_y * (n / total)
+        self.n = total
 
     def covariance(self) -> Square:
         """Σ(x − x̄)(x − x̄)ᵀ / n."""
@@ -105,16 +90,12 @@ class Moments(_Scatter):
         return squares
 
 
-class CrossMoments(_Scatter):
-    """Means and scatter Σ(x − x̄)(y − ȳ)ᵀ of two matrices whose rows belong together."""
-
-    @classmethod
-    def of(cls, x: Rows, y: Rows) -> CrossMoments:
-        moments = cls(x.shape[1])
-        if len(x):
-            means = [rows.mean(axis=0, dtype=np.float64) for rows in (x, y)]
-            moments.join(len(x), means[0], means[1], (x - means[0]).T @ (y - means[1]))
-        return moments
+def pooled(parts: Sequence[Moments]) -> Moments:
+    whole = Moments(parts[0].dim)
+    for part in parts:
+        if part.n:
+            whole.join(part.n, part.mean, part.mean_y, part.scatter)
+    return whole
 
 
 class StreamMoments:
@@ -125,21 +106,13 @@ class StreamMoments:
 
     def __init__(self, layers: int, dim: int) -> None:
         self.layers = [Moments(dim) for _ in range(layers)]
-        self.crossed = [CrossMoments(dim) for _ in range(layers - 1)]
+        self.crossed = [Moments(dim) for _ in range(layers - 1)]
 
     def update(self, hidden: Float[np.ndarray, "layers rows dim"]) -> None:
-        n = hidden.shape[1]
-        if not n:
-            return
-        before: Float64[np.ndarray, "rows dim"] = np.empty((0, 0))
-        before_mean: Vector = np.empty(0)
         for layer, rows in enumerate(hidden):
-            mean = rows.mean(axis=0, dtype=np.float64)
-            centred = rows - mean
-            self.layers[layer].join(n, mean, mean, centred.T @ centred)
+            self.layers[layer].update(rows)
             if layer:
-                self.crossed[layer - 1].join(n, before_mean, mean, before.T @ centred)
-            before, before_mean = centred, mean
+                self.crossed[layer - 1].update(hidden[layer - 1], rows)
 
 
 class RowSums:
@@ -269,7 +242,11 @@ class LayerStep:
 
     before: Moments
     after: Moments
-    cross: CrossMoments
+    cross: Moments
+
+    @classmethod
+    def of(cls, before: Rows, after: Rows) -> LayerStep:
+        return cls(Moments.of(before), Moments.of(after), Moments.of(before, after))
 
 
 def layer_linearity(halves: Sequence[LayerStep]) -> LayerLinearity:

@@ -80,16 +80,7 @@ def make_step(n=300, dim=6, *, noise=0.3, seed=0, offset=0.0):
 
 def linearity(*parts):
     """Of (input, output) of a layer, once or by halves."""
-    return moments.layer_linearity(
-        [
-            moments.LayerStep(
-                moments.Moments.of(before),
-                moments.Moments.of(after),
-                moments.CrossMoments.of(before, after),
-            )
-            for before, after in parts
-        ]
-    )
+    return moments.layer_linearity([moments.LayerStep.of(*part) for part in parts])
 
 
 def score_by_lstsq(before, after, *, on=None):
