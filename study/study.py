@@ -16,9 +16,11 @@ from ..options import Answers, Place, Question, argument, option, options_of, qu
 from ..results import Document, Section, Table
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..figures import Picture, Width
     from ..store import Catalog, ModelRow
-    from .network import LanguageHead, Network, TokenStates
+    from .network import Network, TokenStates
     from .network.causal_model import CausalModel
     from .texts import Texts
 
@@ -92,7 +94,7 @@ class Subject:
             self.require_source(), name=self.name, base=self._base_place, device=device
         )
 
-    def load_head(self, network: Network) -> LanguageHead:
+    def load_head(self, network: Network) -> nn.Module:
         """Its checkpoint's head, with which it predicts tokens; a `StudyError` without one."""
         from .network import load_head
 

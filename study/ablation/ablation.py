@@ -22,7 +22,8 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ..network import LanguageHead
+    from torch import nn
+
     from ..texts import Texts
     from . import AblationStudyReport
 
@@ -127,7 +128,7 @@ class Ablation(TextStudy):
 
         network = subject.load(device)
         text_notes = self.text_notes(network, texts)
-        head: LanguageHead | str | None = None
+        head: nn.Module | str | None = None
         if "masked" in self.tasks:
             try:
                 head = subject.load_head(network)

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
+from torch import nn
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import JsonRecord, count
-from ..network.language_head import LanguageHead
+from ..network.language_head import head_logits
 from . import subsets
 
 
@@ -55,17 +56,18 @@ TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
 
-def masked_accuracy(items: subsets.Items, head: LanguageHead) -> subsets.SubsetPredictions:
+def masked_accuracy(items: subsets.Items, head: nn.Module) -> subsets.SubsetPredictions:
     """The token with the highest score of the model's own head on each subset's sum; the items'
     labels are the ids of the right tokens."""
     items.check("masked tokens")
     targets = np.array(items.labels, dtype=np.int64)
+    device = next(head.parameters()).device
 
     def predict(subset: subsets.Subset) -> subsets.Predicted:
-        total = torch.from_numpy(subset.sum(items.terms)).to(head.device)
+        total = torch.from_numpy(subset.sum(items.terms)).to(device)
         predicted = []
         for rows in torch.split(total, HEAD_TOKENS):
-            scores = head.scores(rows)
+            scores = head_logits(head, rows)
             if scores.isnan().any():
                 raise StudyError(
                     f"masked tokens: the head scores NaN on {subset.label!r}; "

@@ -9,13 +9,14 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from ...results import count
 from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import TextBatch, padded
-from ..network.language_head import LanguageHead, Prediction, prediction_of
+from ..network.language_head import Prediction, prediction_of
 from ..network.model_loading import Network
 from . import subsets
 from .ablation import TASKS, Ablation, Task
@@ -246,7 +247,7 @@ def ablation_study(
     texts: Sequence[str],
     *,
     asked: Ablation,
-    head: LanguageHead | str | None = None,
+    head: nn.Module | str | None = None,
     senses: AnnotatedWords | None = None,
     tags: AnnotatedWords | None = None,
     track: Callable[..., Iterator[Any]] = untracked,
@@ -291,7 +292,7 @@ def ablation_study(
     for task, items in collected.items():
         items = replace(items, terms=items.terms[present], names=present_names)
         measures |= _measures(task, items, asked, head)
-        if task == "masked" and not isinstance(head, LanguageHead):
+        if task == "masked" and not isinstance(head, nn.Module):
             skipped.append(
                 subsets.Skipped(measure="masked-own", reason=head or "no head was given")
             )
@@ -389,7 +390,7 @@ def _tokens(
 
 
 def _measures(
-    task: Task, items: subsets.Items, asked: Ablation, head: LanguageHead | str | None
+    task: Task, items: subsets.Items, asked: Ablation, head: nn.Module | str | None
 ) -> dict[str, Callable[..., subsets.SubsetPredictions]]:
     trainings = {
         key: replace(training, runs=asked.runs, seed=asked.seed)
@@ -403,7 +404,7 @@ def _measures(
             "senses-mlp": partial(word_sense_probe, items, trainings["senses-mlp"]),
         }
     own: dict[str, Callable[..., subsets.SubsetPredictions]] = {}
-    if isinstance(head, LanguageHead):
+    if isinstance(head, nn.Module):
         own["masked-own"] = partial(masked_accuracy, items, head)
     trained = partial(trained_masked_accuracy, items, trainings["masked-trained"])
     return own | {"masked-trained": trained}

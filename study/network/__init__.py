@@ -2,12 +2,11 @@
 
 from .anatomy import decoder_start
 from .hidden_states import TokenStates, text_window, token_states
-from .language_head import LanguageHead, load_head
+from .language_head import load_head
 from .model_loading import Network, load_network, paired_matrices, untrained_twin
 from .task_model import TaskModel, load_task_model, load_tokenizer, predicts_next_token
 
 __all__ = [
-    "LanguageHead",
     "Network",
     "TaskModel",
     "TokenStates",

@@ -24,6 +24,7 @@ def head_alone(whole: nn.Module) -> nn.Module:
     return head
 
 
+@torch.no_grad()
 def head_logits(
     head: nn.Module, states: Float[torch.Tensor, "tokens dim"]
 ) -> Float32[torch.Tensor, "tokens vocabulary"]:
@@ -74,24 +75,6 @@ OWN_HEADS = (
 """Modules of a head or tied to one; an adapter that changes them has another head than its base."""
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageHead:
-    """A model's own head, as `head_alone` makes it."""
-
-    head: nn.Module
-    predicts: Prediction
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.head.parameters()).device
-
-    @torch.no_grad()
-    def scores(
-        self, rows: Float32[torch.Tensor, "tokens dim"]
-    ) -> Float32[torch.Tensor, "tokens vocab"]:
-        return head_logits(self.head, rows)
-
-
 def prediction_of(network: Network) -> Prediction | None:
     """What the network predicts; None where that is neither masked tokens nor the next one.
 
@@ -110,8 +93,9 @@ def tokens_predicted(config: Any, tokenizer: Any) -> Prediction | None:
     return "next" if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING else None
 
 
-def load_head(source: str, network: Network, *, base: str | None = None) -> LanguageHead:
-    """The head of the checkpoint that `network` was loaded from; of an adapter that of its base.
+def load_head(source: str, network: Network, *, base: str | None = None) -> nn.Module:
+    """The head of the checkpoint that `network` was loaded from, as `head_alone` makes it; of an
+    adapter that of its base.
 
     Raises:
         StudyError: it ships none.
@@ -132,12 +116,7 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
     missing = [key for key in lacking if not key.startswith(f"{model.base_model_prefix}.")]
     if missing:
         raise StudyError(f"{network.name}: ships no language head ({missing[0]} is missing)")
-    return attach_head(model, network, predicts)
-
-
-def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> LanguageHead:
-    head = head_alone(model).to(network.device).eval().requires_grad_(False)
-    return LanguageHead(head, predicts)
+    return head_alone(model).to(network.device).eval()
 
 
 def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:

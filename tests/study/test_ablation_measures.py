@@ -21,7 +21,6 @@ from deltadex.study.ablation.measures import (
     word_sense_probe,
 )
 from deltadex.study.ablation.subsets import Items, split_by_text, term_subsets
-from deltadex.study.network.language_head import LanguageHead
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
@@ -54,7 +53,7 @@ class ReadOff(torch.nn.Module):
 
 
 def planted_head(weight=1.0):
-    return LanguageHead(ReadOff(weight), "masked")
+    return ReadOff(weight)
 
 
 def test_every_subset_is_predicted_from_its_sum_in_blocks_of_any_size(monkeypatch):

@@ -28,7 +28,7 @@ from deltadex.study.ablation.subset_study import (
 )
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network.hidden_states import padded
-from deltadex.study.network.language_head import attach_head
+from deltadex.study.network.language_head import head_alone
 
 
 def asked(**options):
@@ -52,7 +52,7 @@ def quick():
 
 def study(**options):
     network = masked_network()
-    given = {"asked": asked(), "head": attach_head(masked_bert(), network, "masked")} | options
+    given = {"asked": asked(), "head": head_alone(masked_bert())} | options
     return ablation_study(network, TEXTS, **given)
 
 

