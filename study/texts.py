@@ -1,4 +1,4 @@
-"""The texts of a study, from a file or a folder, with their groups and ids."""
+"""The texts of a study, from a file or a folder, with their groups and ids; numbers over them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ..arrays import Float64, Int64
 from ..data.rows import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..errors import StudyError
-from ..results import agree, count
+from ..results import JsonRecord, agree, count
+
+OfTokens = Int64[np.ndarray, " tokens"]
+OfTexts = Float64[np.ndarray, " texts"]
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")
@@ -155,3 +159,30 @@ def _entry(values: Row, row: int, group: str) -> Text | str:
 
 def _first(values: Row, names: Iterable[str]) -> str:
     return next((str(values[n]).strip() for n in names if values.get(n) is not None), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate(JsonRecord):
+    """A ratio of sums over tokens, and its standard error over texts; None of a single text."""
+
+    value: float
+    standard_error: float | None
+
+
+def per_token(values: np.ndarray, text: OfTokens) -> Estimate:
+    counts = np.bincount(text).astype(np.float64)
+    return ratio(np.bincount(text, weights=values.astype(np.float64)), counts)
+
+
+def ratio(sums: OfTexts, sizes: OfTexts) -> Estimate:
+    """Σ sums / Σ sizes over texts, with its linearised standard error (Cochran 1977, eq. 6.13).
+
+    Texts are the sampled units, since the tokens of one text are not independent.
+    """
+    counted = sizes > 0
+    sums, sizes = sums[counted], sizes[counted]
+    value, n = float(sums.sum() / sizes.sum()), len(sizes)
+    if n < 2:
+        return Estimate(value=value, standard_error=None)
+    spread = ((sums - value * sizes) ** 2).sum() * n / (n - 1)
+    return Estimate(value=value, standard_error=float(np.sqrt(spread) / sizes.sum()))

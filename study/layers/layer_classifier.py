@@ -10,16 +10,15 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from ...arrays import Bool, Float32, Float64, Int64
+from ...arrays import Float32, Float64, Int64
 from ...results import JsonRecord
+from ..texts import per_token
 from .layer_rows import LayerRows
 
 Vectors = Float32[np.ndarray, "rows dim"]
 OfRows = Int64[np.ndarray, " rows"]
 OfDims = Float64[np.ndarray, " dim"]
 Predictions = Int64[np.ndarray, " predictions"]
-Right = Bool[np.ndarray, " predictions"]
-OfTexts = Float64[np.ndarray, " texts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +61,14 @@ def score_predictions(
     """The score of predictions for all rows, or for all in each of several draws."""
     draws = len(predicted) // len(rows.layer)
     true = np.tile(rows.layer, draws)
-    right = predicted == true
+    accuracy = per_token(predicted == true, np.tile(rows.text, draws))
     confusion = np.zeros((len(layers), len(layers)), dtype=np.int64)
     np.add.at(confusion, (np.searchsorted(layers, true), np.searchsorted(layers, predicted)), 1)
     of_layer = np.maximum(confusion.sum(axis=1), 1)
     return Score(
         layers=layers,
-        accuracy=float(right.mean()),
-        standard_error=accuracy_error(right, np.tile(rows.text, draws)),
+        accuracy=accuracy.value,
+        standard_error=accuracy.standard_error,
         chance=1.0 / len(layers),
         recall=tuple((np.diag(confusion) / of_layer).tolist()),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
@@ -80,22 +79,6 @@ def score_predictions(
         draws=draws,
         converged=converged,
     )
-
-
-def accuracy_error(right: Right, text: Predictions) -> float | None:
-    """Standard error of the accuracy, where texts are the units that were drawn at random.
-
-    It is that of a proportion in a cluster sample (Cochran 1977, section 3.12), which a bootstrap
-    over texts estimates too. Rows of a text are not independent, so that the binomial error is
-    too small.
-    """
-    n_texts = np.unique(text).size
-    if n_texts < 2:
-        return None
-    # by text, the right predictions beyond the accuracy's share, over all predictions
-    sizes = np.bincount(text).astype(np.float64)
-    residuals = (np.bincount(text, weights=right) - right.mean() * sizes) / sizes.sum()
-    return float(np.sqrt(n_texts / (n_texts - 1) * (residuals @ residuals)))
 
 
 MOST_ITERATIONS = 2_000

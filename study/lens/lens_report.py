@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ...arrays import Float, Float32, Float64, Int64
+from ...arrays import Float, Float32, Int64
 from ...errors import StudyError
 from ...results import JsonRecord
 from ..network.hidden_states import TextBatch, encoded, stream_layers
-from ..texts import Text
+from ..texts import Estimate, OfTexts, OfTokens, Text, per_token, ratio
 
 if TYPE_CHECKING:
     from ..network.causal_model import CausalModel
     from ..network.hidden_states import TextBatch
-
-OfTokens = Int64[np.ndarray, " tokens"]
-OfTexts = Float64[np.ndarray, " texts"]
-
 
 LOGITS_AT_ONCE = 1 << 24
 """Numbers of a matrix of logits; three such matrices are in memory."""
@@ -160,14 +156,6 @@ def decided_from(top: Int64[np.ndarray, "layers tokens"]) -> OfTokens:
 
 
 QUARTILES = (0.25, 0.5, 0.75)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate(JsonRecord):
-    """A ratio of sums over tokens, and its standard error over texts; None of a single text."""
-
-    value: float
-    standard_error: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,11 +314,6 @@ def _beside(
     )
 
 
-def per_token(values: np.ndarray, text: OfTokens) -> Estimate:
-    counts = np.bincount(text).astype(np.float64)
-    return ratio(np.bincount(text, weights=values.astype(np.float64)), counts)
-
-
 def _per_character(
     values: Float[np.ndarray, " tokens"], text: OfTokens, characters: OfTexts | None
 ) -> Estimate | None:
@@ -338,17 +321,3 @@ def _per_character(
         return None
     sums = np.bincount(text, weights=values.astype(np.float64), minlength=len(characters))
     return ratio(sums, characters)
-
-
-def ratio(sums: OfTexts, sizes: OfTexts) -> Estimate:
-    """Σ sums / Σ sizes over texts, with its linearised standard error (Cochran 1977, eq. 6.13).
-
-    Texts are the sampled units, since the tokens of one text are not independent.
-    """
-    counted = sizes > 0
-    sums, sizes = sums[counted], sizes[counted]
-    value, n = float(sums.sum() / sizes.sum()), len(sizes)
-    if n < 2:
-        return Estimate(value=value, standard_error=None)
-    spread = ((sums - value * sizes) ** 2).sum() * n / (n - 1)
-    return Estimate(value=value, standard_error=float(np.sqrt(spread) / sizes.sum()))

@@ -11,8 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_classifier import accuracy_error, fit_classifier, score_predictions
+from deltadex.study.layers.layer_classifier import fit_classifier, score_predictions
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
+from deltadex.study.texts import per_token
 
 # rows
 
@@ -114,13 +115,13 @@ def test_the_standard_error_is_what_a_bootstrap_over_texts_gives():
     draws = rng.integers(0, 40, size=(4000, 40))
     bootstrap = (hits[draws].sum(axis=1) / sizes[draws].sum(axis=1)).std()
 
-    error = accuracy_error(right, text)
+    error = per_token(right, text).standard_error
 
     assert error == pytest.approx(bootstrap, rel=0.1)
     assert error > 1.2 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))
-    alone = accuracy_error(np.arange(100) % 4 > 0, np.arange(100))  # each row its own text
-    assert alone == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
-    assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None
+    alone = per_token(np.arange(100) % 4 > 0, np.arange(100))  # each row its own text
+    assert alone.standard_error == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
+    assert per_token(np.array([True, False]), np.array([3, 3])).standard_error is None
 
 
 def test_rows_of_the_same_texts_are_split_alike_whatever_the_layers_and_the_texts_without_rows():

@@ -28,15 +28,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.lens.lens_report import (
-    decided_from,
-    lens_study,
-    per_token,
-    predicted_characters,
-    ratio,
-)
+from deltadex.study.lens.lens_report import decided_from, lens_study, predicted_characters
 from deltadex.study.network.causal_model import as_causal, load_causal
-from deltadex.study.texts import Text
+from deltadex.study.texts import Text, per_token, ratio
 
 IDS = make_texts(5, 12, 9, 3)
 LETTERS = tuple(Text(text, "", text) for text in ("the cat sat", "rain, again!", "who is singing?"))
