@@ -59,8 +59,7 @@ class Search(Filters, Question):
     k: int = option("-k", default=10, least=1, help="Number of models, at most.")
 
     def answer(self, db: Opened) -> TextTable:
-        from ..search.text_match import words_in
-        from ..search.text_search import search_text
+        from ..search.text_search import search_text, words_in
 
         catalog = db._catalog
         if not (words := words_in(self.text)):

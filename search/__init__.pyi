@@ -4,8 +4,6 @@ from .evaluation import check_ways as check_ways
 from .evaluation import evaluate as evaluate
 from .evaluation import rankings as rankings
 from .evaluation import suspect_labels as suspect_labels
-from .joint_ranking import judge_jointly as judge_jointly
-from .joint_ranking import rank_jointly as rank_jointly
 from .labelled import LabelledModels as LabelledModels
 from .labelled import family_views as family_views
 from .labelled import labelled_models as labelled_models
@@ -30,5 +28,7 @@ from .trained_on import check_searchable as check_searchable
 from .trained_on import compare_kept as compare_kept
 from .trained_on import find_data as find_data
 from .trained_on import find_trained_on as find_trained_on
+from .trained_on import judge_jointly as judge_jointly
 from .trained_on import kept_data_sets as kept_data_sets
 from .trained_on import nearest_to_kept as nearest_to_kept
+from .trained_on import rank_jointly as rank_jointly

@@ -5,27 +5,31 @@ the row of its touched tokens' ranks, of unit length, without the mean of its fa
 compared by the cosine. What it proves depends on who else is near: a model of the candidate's base
 that lies nearer to another of the query's family was trained on that one's data. Coefficients are
 of other families (docs/across.md). No label and no gradient is asked. Where one of the two has no
-footprint, what updates answer to orders models: no probability is known.
+footprint, how much more than usual updates answer to each word, and those near it, orders models:
+no probability is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
-from . import word_space
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
+from .footprints import Vocabularies
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
+from .responses import FamilyResponses, Smoothed
+from .vocabulary import Vocabulary
+from .word_rows import SHRINKAGE, TokenRows, tells, usual_reading
 
 FEWEST_KNOWN = 8
 """Models with a footprint, of either family, from which a probability is known."""
@@ -37,6 +41,158 @@ family; and whether one of the two footprints is tied."""
 LONE_BOUND = 0.87
 """Probability from which there is a verdict, `perhaps`: 2 % of models reach it whose data no other
 base has, and whose corpus one has."""
+
+FEWEST_WORDS = 100
+"""Words that two families share, from which models are compared."""
+
+FEWEST_RANKED = 4
+"""Models of either family, of known words, from which an order says something."""
+
+MODELS_AT_ONCE = 500
+
+Tokens = Int64[np.ndarray, " tokens"]
+Matrix = Float64[np.ndarray, "models words"]
+
+
+def touched_matrix(
+    catalog: Catalog, view: FamilyView, footprints: Sequence[Footprint | None], words: Sequence[str]
+) -> Matrix:
+    """Ranks of the tokens that are some words; zeros of what is not known."""
+    columns = {word: place for place, word in enumerate(words)}
+    first = {one.tokenizer: one for one in footprints if one is not None}
+    known = {name: _columns_of(catalog, view, one, columns) for name, one in first.items()}
+    places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
+    return TokenRows.of(footprints, None).over(len(words), places).dense()
+
+
+_NOWHERE = np.full(1, -1)
+
+
+def _columns_of(
+    catalog: Catalog, view: FamilyView, footprint: Footprint, columns: Mapping[str, int]
+) -> Tokens:
+    """The column of each token, −1 of one that is none of the words."""
+    try:
+        vocabulary = vocabulary_of(catalog, view, footprint)
+    except RequestError:
+        return _NOWHERE
+    places = np.full(len(vocabulary), -1, dtype=np.int64)
+    for word, token in vocabulary.words.items():
+        places[token] = columns.get(word, -1)
+    return places
+
+
+def shared_words(mine: Iterable[str], theirs: Iterable[str]) -> list[str]:
+    """Words of both, sorted; `RequestError` where they are too few."""
+    words = sorted(set(mine) & set(theirs))
+    if len(words) < FEWEST_WORDS:
+        raise RequestError(f"shares too few words: {len(words)} of {FEWEST_WORDS}")
+    return words
+
+
+def vocabulary_of(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
+    """That of a footprint's tokens; `RequestError` where none is kept."""
+    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
+    if sha256 is None:
+        raise RequestError("has no tokenizer")
+    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
+
+
+def whole(footprints: Sequence[Footprint | None]) -> list[Footprint | None]:
+    """Those that name tokens and of which all rows were read: a token that was not read is not one
+    that is untouched."""
+    return [
+        one if one is not None and tells(one) and one.share == 1 else None for one in footprints
+    ]
+
+
+@dataclass(slots=True, eq=False)
+class Touched:
+    """Models by the words that training touched; `rows`: of the view."""
+
+    view: FamilyView
+    rows: Rows
+    catalog: Catalog
+    vocabulary: Vocabulary
+
+    @property
+    def words(self) -> Iterable[str]:
+        return self.vocabulary.words
+
+    def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
+        footprints = whole(self.view.footprints(self.view.keys[rows]))
+        return touched_matrix(self.catalog, self.view, footprints, words)
+
+
+@dataclass(slots=True, eq=False)
+class Answering:
+    """Models by the words that their updates answer to more than usual."""
+
+    view: FamilyView
+    rows: Rows
+    responses: FamilyResponses
+
+    @property
+    def answered(self) -> Rows:
+        """Of all models whose answers are known."""
+        return np.searchsorted(self.view.keys, self.responses.keys)
+
+    @property
+    def words(self) -> Iterable[str]:
+        return self.responses.lexicon.words
+
+    def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
+        places = np.searchsorted(self.responses.keys, self.view.keys[rows])
+        return self.more_than_usual(self.responses.smoothed(places), words)
+
+    def more_than_usual(self, smoothed: Smoothed, words: Sequence[str]) -> Matrix:
+        place_of = {word: place for place, word in enumerate(self.words)}
+        answers = smoothed[:, [place_of[word] for word in words]]
+        return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
+
+
+Worded = Touched | Answering
+
+
+def worded(catalog: Catalog, view: FamilyView) -> list[Worded]:
+    """A family's models by their footprints, and those that have none by what they answer to."""
+    found: list[Worded] = []
+    rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
+    cohort = np.intersect1d(Cohort.of(view).rows, rows)
+    footprints = whole(view.footprints(view.keys[cohort]))
+    if (usual := usual_reading(footprints)) is not None:
+        one = next(one for one in footprints if one is not None and one.tokenizer == usual[0])
+        found.append(Touched(view, rows, catalog, vocabulary_of(catalog, view, one)))
+    responses = FamilyResponses.of(catalog, view)
+    if responses is not None:
+        every = Answering(view, rows, responses)
+        found.append(replace(every, rows=np.setdiff1d(every.answered, rows)))
+    return found
+
+
+def unit_rows(side: Worded, rows: Rows, words: Sequence[str]) -> Iterator[Matrix]:
+    """Rows of unit length, `MODELS_AT_ONCE` models at a time."""
+    for some in np.array_split(rows, 1 + len(rows) // MODELS_AT_ONCE):
+        yield unit(side.matrix(some, words))
+
+
+def unit(rows: Matrix) -> Matrix:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-9))
+
+
+def mean_of(parts: Iterable[Matrix]) -> Float64[np.ndarray, " words"]:
+    """Of a family's models, drawn to nothing where they are few; `RequestError` where too few of
+    them are known by these words."""
+    total, n_known = np.zeros(1), 0
+    for rows in parts:
+        total = total + rows.sum(axis=0)
+        n_known += int(np.count_nonzero(rows.any(axis=1)))
+    if n_known < FEWEST_RANKED:
+        raise RequestError(
+            f"has too few models whose words are known: {n_known} of {FEWEST_RANKED}"
+        )
+    return np.asarray(total / (n_known + SHRINKAGE))
 
 
 def find_across(
@@ -98,7 +254,7 @@ class _Asked:
     followed by the rows of that. `others`: which models of a family it is compared with."""
 
     words: Iterable[str]
-    rows: Callable[[Sequence[str]], word_space.Matrix]
+    rows: Callable[[Sequence[str]], Matrix]
     others: tuple[type, ...]
     footprints: Sequence[Footprint] = ()
 
@@ -107,21 +263,19 @@ def _queries(catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> list[_
     """By footprints where the query has one, whose tokens are compared with what models without
     one answer to, too; else by what it answers to. `RequestError` where it has neither."""
     own = view.rows([] if query.itself is None else [query.itself])
-    sides: dict[type, word_space.Worded] = {
-        type(side): side for side in word_space.worded(catalog, view)
-    }
+    sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
     try:
         by_footprints = _by_footprints(catalog, view, query, own)
     except RequestError:
-        mine = sides.get(word_space.Answering)
-        matrix = _answers_of(mine, own, query) if isinstance(mine, word_space.Answering) else None
+        mine = sides.get(Answering)
+        matrix = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
         if mine is None or matrix is None:
             raise
-        return [_by_answers(mine, matrix, (word_space.Touched, word_space.Answering))]
-    mine = sides.get(word_space.Touched)
+        return [_by_answers(mine, matrix, (Touched, Answering))]
+    mine = sides.get(Touched)
     if mine is None or not len(own):
         return [by_footprints]
-    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (word_space.Answering,))]
+    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (Answering,))]
 
 
 def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own: Rows) -> _Asked:
@@ -132,8 +286,8 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
     else:
         first = next(iter(view.footprints(view.keys[own])), None)
     cohort = Cohort.of(view).rows
-    others = word_space.whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
-    (first,) = word_space.whole([first])
+    others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
+    (first,) = whole([first])
     if first is None:
         raise RequestError(
             f"{query.model} has no footprint that names tokens, and what its update answers to "
@@ -141,42 +295,36 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
         )
     # a copy of the query is not another model of its family
     known = [first, *(one for one in others if one is not None and not _are_copies(one, first))]
-    if len(known) <= word_space.FEWEST_RANKED:
+    if len(known) <= FEWEST_RANKED:
         raise RequestError(
             f"{view.base} has too few models whose footprints name tokens: "
-            f"{len(known) - 1} of {word_space.FEWEST_RANKED}"
+            f"{len(known) - 1} of {FEWEST_RANKED}"
         )
 
-    def rows(words: Sequence[str]) -> word_space.Matrix:
-        matrix = word_space.unit(word_space.touched_matrix(catalog, view, known, words))
-        return word_space.unit(matrix - word_space.mean_of([matrix]))
+    def rows(words: Sequence[str]) -> Matrix:
+        matrix = unit(touched_matrix(catalog, view, known, words))
+        return unit(matrix - mean_of([matrix]))
 
-    return _Asked(
-        word_space.vocabulary_of(catalog, view, first).words, rows, (word_space.Touched,), known
-    )
+    return _Asked(vocabulary_of(catalog, view, first).words, rows, (Touched,), known)
 
 
 def _by_answers(
-    mine: word_space.Worded,
-    matrix: Callable[[Sequence[str]], word_space.Matrix],
-    others: tuple[type, ...],
+    mine: Worded, matrix: Callable[[Sequence[str]], Matrix], others: tuple[type, ...]
 ) -> _Asked:
-    def rows(words: Sequence[str]) -> word_space.Matrix:
-        return word_space.unit(word_space.unit(matrix(words)) - _usual(mine, words))
+    def rows(words: Sequence[str]) -> Matrix:
+        return unit(unit(matrix(words)) - _usual(mine, words))
 
     return _Asked(mine.words, rows, others)
 
 
-def _usual(side: word_space.Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
+def _usual(side: Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
     """The mean of a family's cohort."""
-    return word_space.mean_of(
-        word_space.unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words)
-    )
+    return mean_of(unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words))
 
 
 def _answers_of(
-    family: word_space.Answering, own: Rows, query: ResolvedQuery
-) -> Callable[[Sequence[str]], word_space.Matrix] | None:
+    family: Answering, own: Rows, query: ResolvedQuery
+) -> Callable[[Sequence[str]], Matrix] | None:
     """What a query answers to, stored or not; None where that is not known."""
     if np.isin(own, family.answered).any():
         return partial(family.matrix, own)
@@ -190,7 +338,7 @@ def _comparisons(
     catalog: Catalog, asked: Sequence[_Asked], other: FamilyView, reasons: list[str]
 ) -> Iterator[_ComparedFamily]:
     """The query with another family's models of each sort; `reasons` has why one cannot be."""
-    sides = word_space.worded(catalog, other)
+    sides = worded(catalog, other)
     for query, theirs in product(asked, sides):
         if isinstance(theirs, query.others):
             try:
@@ -199,13 +347,13 @@ def _comparisons(
                 reasons.append(str(err))
 
 
-def _compare(catalog: Catalog, asked: _Asked, theirs: word_space.Worded) -> _ComparedFamily:
+def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _ComparedFamily:
     """`RequestError` where either family has too few models, or they share too few words."""
-    words = word_space.shared_words(asked.words, theirs.words)
+    words = shared_words(asked.words, theirs.words)
     queries, mean = asked.rows(words), _usual(theirs, words)
     parts = []
-    for rows in word_space.unit_rows(theirs, theirs.rows, words):
-        parts.append(np.where(rows.any(axis=1), queries @ word_space.unit(rows - mean).T, np.nan))
+    for rows in unit_rows(theirs, theirs.rows, words):
+        parts.append(np.where(rows.any(axis=1), queries @ unit(rows - mean).T, np.nan))
     cosines = np.concatenate(parts, axis=1)
     rows = theirs.rows[here := np.isfinite(cosines[0])]
     nearest, *others = cosines[:, here]

@@ -51,6 +51,7 @@ from .evidence import (
 from .family_scores import (
     LEAST_SPREAD,
     NORMAL_LOWER,
+    TIE_DECIMALS,
     BlockPairs,
     Codes,
     FamilyScores,
@@ -64,7 +65,7 @@ from .family_scores import (
     plain,
     weights_by_kinds,
 )
-from .neighbours import EVERY_MODEL, Near, ResolvedQuery, candidates_of, rank_rows
+from .neighbours import EVERY_MODEL, Near, ResolvedQuery, candidates_of, rank_rows, with_rates
 
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
@@ -576,6 +577,43 @@ def nearest_to_kept(
 ) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
     """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
     return [(data, _rank_models(view, data, kept, k=k).models[:k]) for data in kept]
+
+
+def judge_jointly(answers: Sequence[TrainedModels]) -> list[TrainedModels]:
+    """The answers of several families to one data set, with the verdicts that so many together
+    allow; families without a calibration have none, and do not count."""
+    n = sum(answer.calibration.source != "the null alone" for answer in answers)
+    judged = []
+    for answer in answers:
+        known = answer.calibration.among(n)
+        models = (
+            replace(model, verdict=verdict(False, model.probability, known.bound))
+            for model in answer.models
+        )
+        judged.append(replace(answer, calibration=known, models=tuple(models)))
+    return judged
+
+
+def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel, ...]:
+    """The `k` models most likely trained on the data, of all families; ties by z. Models of
+    families that are too small for a probability come last, by z.
+
+    z of two families have different scales; calibrated probabilities have one. A model stands where
+    the lowest probability down to it in its own family puts it, so that every family keeps its
+    order.
+
+    The rate of a row is the mean of 1 − probability down to it, of one without a probability that
+    of its own family; it never falls as one goes down.
+    """
+    placed: list[tuple[tuple[float, float, str, int], TrainedModel]] = []
+    for answer in answers:
+        lowest = 1.0
+        for model in answer.models:
+            lowest = min(lowest, -1.0 if model.probability is None else model.probability)
+            key = round(-lowest, TIE_DECIMALS), round(-model.z, TIE_DECIMALS)
+            placed.append(((*key, model.base, model.rank), model))
+    placed.sort(key=lambda entry: entry[0])
+    return tuple(with_rates([model for _, model in placed[:k]]))
 
 
 MOST_SPLITS = 20_000

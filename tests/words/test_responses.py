@@ -18,7 +18,7 @@ from deltadex.indexer.base import resolve_base
 from deltadex.indexer.job import Cancelled
 from deltadex.indexer.kept_lexicon import make_lexicon
 from deltadex.questions.face.serving import MapColumns
-from deltadex.search import text_match
+from deltadex.search import text_search
 from deltadex.search.vocabulary import Vocabulary
 from deltadex.store import STEPS, Catalog, Lexicon
 
@@ -91,7 +91,7 @@ def test_a_text_finds_the_models_of_its_data_set(told, name):
 
 
 def test_a_text_finds_models_by_footprints_alone_where_words_have_no_meaning(worded, monkeypatch):
-    monkeypatch.setattr(text_match, "AT_ONCE", 8)
+    monkeypatch.setattr(text_search, "AT_ONCE", 8)
     with dx.open(None) as own:
         own.index(worded.base, worded.models)
         found = {name: own.search(text, k=8).to_json() for name, text in TEXTS.items()}
@@ -108,7 +108,7 @@ def test_the_score_of_footprints_is_the_share_of_words_touched_less_what_is_usua
     words = ["bank", "film", "butter", "headlineless"]
     kept = db._catalog.footprints
     pieces = Vocabulary(kept.tokenizer(kept.family_tokenizer(family))).words
-    touched = text_match.TouchedWords.read(db._catalog, view, words, pieces)
+    touched = text_search.TouchedWords.read(db._catalog, view, words, pieces)
     own = [set(row.footprint.tokens.tolist()) for row in kept.all(family)]
     has = np.array([[pieces.get(word, -1) in tokens for word in words] for tokens in own])
     usual = (has.sum(axis=0) + 1) / (len(own) + 2)
