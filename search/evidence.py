@@ -405,9 +405,7 @@ def find_cases(
 ) -> Cases:
     """The cases of a family's labelled models, `codes` ≥ 0; without their siblings they are scored
     by `rescore`, a fold of data sets at a time, else as they are."""
-    found: list[tuple[Float64[np.ndarray, " labels"], int, int, int, bool]] = []
-    is_known = codes >= 0
-    among = may_answer & is_known[None, :]
+    is_known, is_sibling = codes >= 0, codes[:, None] == codes[None, :]
     lone_z = z.copy()
     if rescore is not None:
         # not np.unique, which imports numpy.ma
@@ -415,36 +413,24 @@ def find_cases(
             left_out = np.flatnonzero(is_known & (codes % FOLDS == fold))
             if len(left_out) < len(codes):
                 lone_z[left_out] = rescore(left_out)
-    for query in np.flatnonzero(is_known).tolist():
-        is_sibling = codes == codes[query]
-        others = among[query] & ~is_sibling & np.isfinite(lone_z[query])
-        has_sibling = bool((among[query] & is_sibling).any())
-        for lone in (False, True) if has_sibling else (True,):
-            places = np.flatnonzero(others if lone else among[query])
-            if not others.any():
-                continue
-            values = (lone_z if lone else z)[query, places]
-            order = np.argsort(-values, kind="stable")
-            theirs = codes[places[order]]
-            _, best, of = supports(values[order], theirs, np.ones(len(order), np.bool_))
-            # the nearest model's data set first, whatever its support
-            first = np.argsort(of != theirs[0], kind="stable")
-            best, of = best[first], of[first]
-            own = np.flatnonzero(of == codes[query])
-            row = np.full(COMPETING, -np.inf)
-            row[: len(best)] = best
-            place = int(own[0]) if len(own) else -1
-            found.append((row, place, query, int(codes[query]), lone))
-    own_places, queries, datasets = (
-        np.array([case[1:4] for case in found], dtype=np.int64).reshape(-1, 3).T
-    )
-    return Cases(
-        supports=np.array([row for row, *_ in found]).reshape(-1, COMPETING),
-        own=own_places,
-        queries=queries,
-        datasets=datasets,
-        lone=np.array([case[4] for case in found], dtype=np.bool_),
-    )
+    among = may_answer & is_known[None, :]
+    others = among & ~is_sibling & np.isfinite(lone_z)
+    is_asked = is_known & others.any(axis=1)
+    has_sibling = (among & is_sibling).any(axis=1)
+    parts = []
+    for lone, values, allowed in ((False, z, among), (True, lone_z, others)):
+        rows = np.flatnonzero(is_asked & (lone | has_sibling))
+        of = _supports(values, codes, allowed)[rows]
+        nearest = np.where(allowed, values, -np.inf)[rows].argmax(axis=1) if len(rows) else rows
+        order = np.argsort(-of, axis=1, kind="stable")[:, :COMPETING]
+        # the nearest model's data set first, whatever its support
+        first = np.argsort(order != codes[nearest, None], axis=1, kind="stable")
+        order = np.take_along_axis(order, first, axis=1)
+        best = np.take_along_axis(of, order, axis=1)
+        is_own = (order == codes[rows, None]) & np.isfinite(best)
+        own = np.where(is_own.any(axis=1), is_own.argmax(axis=1), -1)
+        parts.append((best, own, rows, codes[rows], np.full(len(rows), lone)))
+    return Cases(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,10 +529,9 @@ def _doubts(z: Square, codes: Groups, may_answer: MayAnswer, slope: float) -> Do
     """The clearest first, whose label then counts for no other model. A data set's only model is
     far from none of its own."""
     codes, found = codes.copy(), Doubts()
-    n_labels, most = int(codes.max()) + 1, MOST_SUSPECTS * int((codes >= 0).sum())
-    of = np.column_stack([_support_of(z, codes == code, may_answer) for code in range(n_labels)])
+    of, most = _supports(z, codes, may_answer), MOST_SUSPECTS * int((codes >= 0).sum())
     while len(found) <= most:
-        is_own = codes[:, None] == np.arange(n_labels)[None, :]
+        is_own = codes[:, None] == np.arange(of.shape[1])[None, :]
         own = np.where(is_own, of, -np.inf).max(axis=1)
         others = np.where(is_own, -np.inf, of)
         nearer, other = others.argmax(axis=1), others.max(axis=1)
@@ -562,11 +547,17 @@ def _doubts(z: Square, codes: Groups, may_answer: MayAnswer, slope: float) -> Do
     return {}
 
 
+def _supports(z: Square, codes: Groups, may_answer: MayAnswer) -> Supports:
+    """Every data set's support for every model, by code, of `COMPETING` codes at least."""
+    n_labels = max(COMPETING, int(codes.max(initial=-1)) + 1)
+    return np.column_stack([_support_of(z, codes == code, may_answer) for code in range(n_labels)])
+
+
 def _support_of(
     z: Square, is_member: Bool[np.ndarray, " models"], may_answer: MayAnswer
 ) -> Numbers:
     """A data set's support for every model, which is none of its own; −inf without one."""
-    values = np.where(may_answer, z, -np.inf)[:, is_member]
+    values = np.where(may_answer[:, is_member], z[:, is_member], -np.inf)
     best = -np.sort(-values, axis=1)[:, : len(OTHERS_WEIGH) + 1]
     weights = np.array((1.0, *OTHERS_WEIGH))[: best.shape[1]] * np.isfinite(best)
     total = weights.sum(axis=1)
