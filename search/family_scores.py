@@ -171,27 +171,6 @@ class Traits:
     n_blocks: int
     n_cohort: int
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        kinds: Codes,
-        blocks: HasBlocks,
-        centres: Float64[np.ndarray, "blocks models kinds"],
-        spreads: Float64[np.ndarray, "blocks models kinds"],
-        counts: CohortCounts,
-    ) -> Traits:
-        """Without scores with the cohort yet; `counts`: which of it count."""
-        shape = len(kinds), centres.shape[0] * centres.shape[2]
-        parts = (
-            kinds[:, None].astype(np.float64),
-            blocks,
-            centres.transpose(1, 0, 2).reshape(shape),
-            spreads.transpose(1, 0, 2).reshape(shape),
-            np.where(counts, 0.0, np.nan),
-        )
-        return cls(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
-
     def take(self, rows: Rows) -> Traits:
         return Traits(self.numbers[rows], self.n_blocks, self.n_cohort)
 
@@ -258,13 +237,15 @@ def measure_traits(
         of_kind[is_few] = weights[is_few]
         for block, values in enumerate(cosines):
             centres[block, :, kind], spreads[block, :, kind] = _centre_and_spread(values, of_kind)
-    return Traits.of(
-        kinds=kinds,
-        blocks=blocks,
-        centres=centres,
-        spreads=np.maximum(spreads, LEAST_SPREAD),
-        counts=counts,
+    np.maximum(spreads, LEAST_SPREAD, out=spreads)
+    shape = len(kinds), len(cosines) * n_kinds
+    parts = (
+        kinds[:, None].astype(np.float64),
+        blocks,
+        *(each.transpose(1, 0, 2).reshape(shape) for each in (centres, spreads)),
+        np.where(counts, 0.0, np.nan),
     )
+    return Traits(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
 
 
 def _centre_and_spread(values: WithCohort, weights: WithCohort) -> tuple[Numbers, Numbers]:

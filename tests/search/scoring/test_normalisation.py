@@ -92,9 +92,10 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
 def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
     rng = np.random.default_rng(seed)
     scores, counts = rng.normal(size=(7, 7)), ~np.eye(7, dtype=bool)
-    shapes = {"centres": np.zeros((1, 7, 1)), "spreads": np.ones((1, 7, 1)), "counts": counts}
-    traits = family_scores.Traits.of(kinds=np.zeros(7, np.int64), blocks=np.ones((7, 1)), **shapes)
-    traits = traits.with_profile(scores)
+    kinds, weights = np.zeros(7, np.int64), counts.astype(np.float64)
+    traits = family_scores.measure_traits(
+        np.zeros((1, 7, 7)), kinds, np.ones((7, 1)), kinds, weights, counts, 1
+    ).with_profile(scores)
 
     found = family_scores.profile_correlations(traits, traits)
 
