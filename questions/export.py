@@ -107,7 +107,7 @@ class ExportScores(Retrieval):
         target = Path(self.target)
         if target.suffix.lower() != ".parquet":
             raise RequestError(f"{target}: scores are a Parquet file; end its name in .parquet")
-        found = rankings(
+        tables = rankings(
             db._catalog,
             recipe=self.recipe,
             base=db._catalog.find_base(self.base),
@@ -115,7 +115,7 @@ class ExportScores(Retrieval):
             with_unlabelled=self.with_unlabelled,
             ways=self.ways,
         )
-        return [write_tables(target, (table for one in found for table in one.tables()))]
+        return [write_tables(target, tables)]
 
 
 @record

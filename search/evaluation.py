@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain, starmap
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -276,18 +277,11 @@ def _percentiles(means: Float64[np.ndarray, " draws"]) -> Interval:
     return float(low), float(high)
 
 
-@dataclass(frozen=True, slots=True)
-class Significance:
-    """Probabilities of purities at least as high if labels meant nothing: of micro purity, None
-    where the family is too large, and of each dataset's, not corrected for their number."""
-
-    p_value: float | None = None
-    by_dataset: Mapping[str, float] = field(default_factory=dict)
-    permutations: int | None = None
-
-
-def permutation_test(retrieval: FamilyRetrieval, ranked: Ranked) -> Significance:
-    """Whether purity is above what labels give that mean nothing.
+def permutation_test(
+    retrieval: FamilyRetrieval, ranked: Ranked
+) -> tuple[float | None, dict[str, float], int | None]:
+    """Probabilities of purities at least as high if labels meant nothing, of micro purity and of
+    each dataset's, not corrected for their number, and the permutations; none of a large family.
 
     Labels are shuffled among all labelled models; where queries are a sample, purity is that of the
     sampled models. Where one author or run stands behind many models of one label they are not
@@ -296,7 +290,7 @@ def permutation_test(retrieval: FamilyRetrieval, ranked: Ranked) -> Significance
     # scipy.stats.permutation_test takes one statistic a time, and other draws
     cells = ranked.nearest.size
     if not cells:
-        return Significance()
+        return None, {}, None
     permutations = max(min(PERMUTATIONS, LOOKUPS // cells), FEWEST_PERMUTATIONS)
     micro, by_code = _means(retrieval, ranked, retrieval.codes)
     labelled = np.flatnonzero(retrieval.codes >= 0)
@@ -308,7 +302,7 @@ def permutation_test(retrieval: FamilyRetrieval, ranked: Ranked) -> Significance
         other, other_by_code = _means(retrieval, ranked, shuffled)
         as_high += other >= micro - 1e-12
         as_high_by_code += other_by_code >= by_code - 1e-12
-    return Significance(
+    return (
         (1 + as_high) / (1 + permutations),
         {
             name: (1 + int(as_high_by_code[code])) / (1 + permutations)
@@ -490,8 +484,8 @@ def _measures(retrieval: FamilyRetrieval) -> dict[str, Any]:
         return {**NO_MEASURES, "ci95_reason": "no queries"}
     ranked, family = rank(retrieval), retrieval.family
     results = ranked.results
-    significance = permutation_test(retrieval, ranked)
-    by_dataset = _by_dataset(results, significance)
+    p_value, p_by_dataset, permutations = permutation_test(retrieval, ranked)
+    by_dataset = _by_dataset(results, p_by_dataset)
     micro = fmean(result.purity for result in results)
     chance = fmean(result.siblings / result.candidates for result in results)
     interval = bootstrap_interval(results)
@@ -506,8 +500,8 @@ def _measures(retrieval: FamilyRetrieval) -> dict[str, Any]:
         "lift": (micro - chance) / (1 - chance) if chance < 1 else None,
         "ci95": interval and list(interval),
         "ci95_reason": None if interval else too_few,
-        "p_value": significance.p_value,
-        "permutations": significance.permutations,
+        "p_value": p_value,
+        "permutations": permutations,
         "nn1": fmean(result.nn1 for result in results),
         "map": fmean(result.average_precision for result in results),
         "silhouette": None if retrieval.is_large else family_silhouette(family, family.labels),
@@ -544,7 +538,7 @@ def _note(chance: float) -> str | None:
 
 
 def _by_dataset(
-    results: Iterable[QueryRetrieval], significance: Significance
+    results: Iterable[QueryRetrieval], p_values: Mapping[str, float]
 ) -> dict[str, dict[str, Any]]:
     """The queries of each dataset; p is not corrected for the number of datasets."""
     members: dict[str, list[QueryRetrieval]] = {}
@@ -559,7 +553,7 @@ def _by_dataset(
             "purity": fmean(result.purity for result in group),
             "chance": chance,
             "ci95": interval and list(interval),
-            "p_value": significance.by_dataset.get(name),
+            "p_value": p_values.get(name),
             "note": _note(chance),
         }
     return document
@@ -621,44 +615,6 @@ def silhouettes(scores: evidence.Square, groups: Sequence[str]) -> evidence.Numb
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Rankings:
-    recipe_id: str
-    way: str
-    retrieval: FamilyRetrieval
-
-    def tables(self) -> Iterator[pa.Table]:
-        """A row for each query and candidate, some queries at a time: base, recipe, way, query,
-        query_dataset, rank (from 1), model, dataset, author, run, score."""
-        import pyarrow as pa
-
-        family = self.retrieval.family
-        columns = (family.ids, family.labels, family.authors, family.runs)
-        constants = ([family.base], [self.recipe_id], [self.way])
-        ids, datasets, authors, runs, base, recipe, way = (
-            pa.array(values, pa.string()).dictionary_encode() for values in (*columns, *constants)
-        )
-        for block, ranking, scores in self.retrieval.ranked_blocks(self.retrieval.queries):
-            places, ranks = np.nonzero(ranking >= 0)
-            queries, models = block[places], ranking[places, ranks]
-            first = np.zeros(len(models), dtype=np.int64)
-            yield pa.table(
-                {
-                    "base": base.take(first),
-                    "recipe": recipe.take(first),
-                    "way": way.take(first),
-                    "query": ids.take(queries),
-                    "query_dataset": datasets.take(queries),
-                    "rank": (ranks + 1).astype(np.int32),
-                    "model": ids.take(models),
-                    "dataset": datasets.take(models),
-                    "author": authors.take(models),
-                    "run": runs.take(models),
-                    "score": scores[places, models],
-                }
-            )
-
-
 def rankings(
     catalog: Catalog,
     *,
@@ -667,17 +623,49 @@ def rankings(
     exclude: Exclude | None = None,
     with_unlabelled: bool = False,
     ways: Sequence[str] = ("normalised",),
-) -> list[Rankings]:
-    """What `evaluate` ranks, for each family and way; it raises the same."""
+) -> Iterator[pa.Table]:
+    """What `evaluate` ranks, for each family and way; it raises the same. A row for each query and
+    candidate, some queries at a time: base, recipe, way, query, query_dataset, rank (from 1),
+    model, dataset, author, run, score."""
     check_ways(ways)
 
     def read() -> list[tuple[FamilyView, str, LabelledModels]]:
         views = family_views(catalog, recipe, base)
         return [(view, way, labelled_models(view, way)) for way in ways for view in views]
 
-    found = []
-    for view, way, family in catalog.look(read):
-        retrieval = FamilyRetrieval.of(family, exclude, with_unlabelled=with_unlabelled)
-        found.append(Rankings(view.recipe.id, way, retrieval))
-    check_queries([ranking.retrieval for ranking in found], exclude)
-    return found
+    found = [
+        (FamilyRetrieval.of(family, exclude, with_unlabelled=with_unlabelled), view.recipe.id, way)
+        for view, way, family in catalog.look(read)
+    ]
+    check_queries([retrieval for retrieval, *_ in found], exclude)
+    return chain.from_iterable(starmap(_ranking_tables, found))
+
+
+def _ranking_tables(retrieval: FamilyRetrieval, recipe_id: str, way: str) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    family = retrieval.family
+    columns = (family.ids, family.labels, family.authors, family.runs)
+    constants = ([family.base], [recipe_id], [way])
+    ids, datasets, authors, runs, bases, recipes, ways = (
+        pa.array(values, pa.string()).dictionary_encode() for values in (*columns, *constants)
+    )
+    for block, ranking, scores in retrieval.ranked_blocks(retrieval.queries):
+        places, ranks = np.nonzero(ranking >= 0)
+        queries, models = block[places], ranking[places, ranks]
+        first = np.zeros(len(models), dtype=np.int64)
+        yield pa.table(
+            {
+                "base": bases.take(first),
+                "recipe": recipes.take(first),
+                "way": ways.take(first),
+                "query": ids.take(queries),
+                "query_dataset": datasets.take(queries),
+                "rank": (ranks + 1).astype(np.int32),
+                "model": ids.take(models),
+                "dataset": datasets.take(models),
+                "author": authors.take(models),
+                "run": runs.take(models),
+                "score": scores[places, models],
+            }
+        )
