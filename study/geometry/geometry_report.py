@@ -35,7 +35,6 @@ from .intrinsic_dimension import (
 from .moments import (
     DIVERGENCES,
     Anisotropy,
-    BothWays,
     Divergence,
     Divergent,
     LayerLinearity,
@@ -44,15 +43,11 @@ from .moments import (
     gaussian_floor,
     layer_linearity,
     pooled,
-    softmax_divergence,
     softmax_mean,
 )
 
 if TYPE_CHECKING:
     from ..network import TokenStates
-
-
-NO_SENTENCES = BothWays(np.empty(0), np.empty(0))
 
 
 @dataclass(slots=True)
@@ -77,11 +72,11 @@ class ReferenceDivergences:
         if scale == 0.0:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
-        means = self._by_mean(name, reference, layer, scale)
-        return (softmax_divergence(means, scale=scale), self._gauss(name, reference, layer))
+        by_mean = self._by_mean(name, reference, layer, scale)
+        return by_mean, self._gauss(name, reference, layer)
 
-    def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> BothWays:
-        """Between mean vectors, over all parallel texts with tokens on both sides."""
+    def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> Divergence:
+        """Between mean vectors: the mean over all parallel texts with tokens on both sides."""
         own, theirs = (self.collected.by_group[group] for group in (name, reference))
         numbers = self.collected.index[reference]
         pairs = {}
@@ -91,10 +86,17 @@ class ReferenceDivergences:
             if mean is not None and other is not None:
                 pairs[i] = mean, other
         if not pairs:
-            return NO_SENTENCES
-        both = softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
-        self.sentences[name, layer] = dict(zip(pairs, both.forward.tolist(), strict=True))
-        return both
+            reason = "no text shares its id with the reference"
+            return Divergence(estimator="softmax-mean", sentences=0, reason=reason)
+        to, back = softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
+        self.sentences[name, layer] = dict(zip(pairs, to.tolist(), strict=True))
+        return Divergence(
+            estimator="softmax-mean",
+            to_reference=float(to.mean()),
+            from_reference=float(back.mean()),
+            sentences=len(pairs),
+            scale=scale,
+        )
 
     def _gauss(self, name: str, reference: str, layer: int) -> Divergence:
         own, halves = (self.collected.by_group[g].moments(layer) for g in (name, reference))

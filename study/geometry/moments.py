@@ -377,41 +377,19 @@ class Divergence(JsonRecord):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BothWays:
-    """KL(group ‖ reference) and KL(reference ‖ group), sentence by sentence."""
-
-    forward: Float64[np.ndarray, " sentences"]
-    backward: Float64[np.ndarray, " sentences"]
-
-
 def softmax_mean(
     group: Float[np.ndarray, "sentences dim"],
     reference: Float[np.ndarray, "sentences dim"],
     *,
     scale: float,
-) -> BothWays:
-    """Between the softmaxes of parallel sentences' mean vectors."""
+) -> tuple[Float64[np.ndarray, " sentences"], Float64[np.ndarray, " sentences"]]:
+    """KL(group ‖ reference) and KL(reference ‖ group) between the softmaxes of parallel sentences'
+    mean vectors, sentence by sentence."""
     ours, theirs = (
         log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (group, reference)
     )
     gap = ours - theirs
-    return BothWays((np.exp(ours) * gap).sum(axis=1), -(np.exp(theirs) * gap).sum(axis=1))
-
-
-def softmax_divergence(sentences: BothWays, *, scale: float) -> Divergence:
-    """The mean over sentences; a reason in its place where there are none."""
-    n = len(sentences.forward)
-    if not n:
-        reason = "no text shares its id with the reference"
-        return Divergence(estimator="softmax-mean", sentences=0, reason=reason)
-    return Divergence(
-        estimator="softmax-mean",
-        to_reference=float(sentences.forward.mean()),
-        from_reference=float(sentences.backward.mean()),
-        sentences=n,
-        scale=scale,
-    )
+    return (np.exp(ours) * gap).sum(axis=1), -(np.exp(theirs) * gap).sum(axis=1)
 
 
 def gaussian_divergence(
