@@ -15,7 +15,8 @@ from ..arrays import Float, Float32, Int64
 from ..errors import RequestError
 from ..records import LossName
 from ..results import count
-from ..study.network import TaskModel, decoder_start
+from ..study.network.anatomy import decoder_start
+from ..study.network.task_model import TaskModel
 from .columns import as_number
 from .examples import Example
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from ..figures import Picture, Width
     from ..store import Catalog, ModelRow
-    from .network import Network, TokenStates
     from .network.causal_model import CausalModel
+    from .network.hidden_states import TokenStates
+    from .network.model_loading import Network
     from .texts import Texts
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class Subject:
         return self.base
 
     def load(self, device: str) -> Network:
-        from .network import load_network
+        from .network.model_loading import load_network
 
         return load_network(
             self.require_source(), name=self.name, base=self._base_place, device=device
@@ -96,7 +97,7 @@ class Subject:
 
     def load_head(self, network: Network) -> nn.Module:
         """Its checkpoint's head, with which it predicts tokens; a `StudyError` without one."""
-        from .network import load_head
+        from .network.language_head import load_head
 
         return load_head(self.require_source(), network, base=self._base_place)
 
@@ -107,14 +108,14 @@ class Subject:
         return self.base if is_place else None
 
     def load_base(self, device: str) -> Network:
-        from .network import load_network
+        from .network.model_loading import load_network
 
         return load_network(self.require_base(), device=device)
 
     def require_descent(self, network: Network, base: Network) -> None:
         """Refuse, as `index` does, a full checkpoint whose layers owe the base nothing."""
         from ..indexer import require_descent
-        from .network import paired_matrices
+        from .network.model_loading import paired_matrices
 
         if self.is_adapter:
             return
@@ -362,7 +363,7 @@ class RunningStudy(ModelStudy):
         return {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
 
     def states(self, db: OpenCatalog, network: Network, texts: Texts) -> Iterator[TokenStates]:
-        from .network import token_states
+        from .network.hidden_states import token_states
 
         return self.watched(db, texts)(token_states(network, texts.entries, **self.sizes))
 
@@ -373,7 +374,7 @@ class RunningStudy(ModelStudy):
 
     def text_notes(self, network: Network, *sets: Texts) -> dict[str, Any]:
         """What a document says of its texts; the log tells the user of cut texts at once."""
-        from .network import text_window
+        from .network.hidden_states import text_window
 
         window = text_window(network, [t for texts in sets for t in texts.entries], self.max_tokens)
         for note in window.notes(chosen=self.max_tokens != MAX_TOKENS):

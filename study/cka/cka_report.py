@@ -17,7 +17,8 @@ from ..geometry.group_states import Reservoir
 from ..texts import Text
 
 if TYPE_CHECKING:
-    from ..network import Network, TokenStates
+    from ..network.hidden_states import TokenStates
+    from ..network.model_loading import Network
 
 
 MOST_BYTES = 8 * 2**30

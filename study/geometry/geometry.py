@@ -21,7 +21,7 @@ from ..study import (
 )
 
 if TYPE_CHECKING:
-    from ..network import Network
+    from ..network.model_loading import Network
     from ..texts import Texts
     from .geometry_report import GeometryReport
 
@@ -110,7 +110,7 @@ class Geometry(TextStudy):
 
     def measure(self, db: OpenCatalog, network: Network, read: Texts) -> GeometryReport:
         """The report of a network on texts, and on scrambled ones where they are wanted."""
-        from ..network import untrained_twin
+        from ..network.model_loading import untrained_twin
         from ..texts import Texts
         from .geometry_report import geometry_study
         from .group_states import GeometryOptions, scrambled

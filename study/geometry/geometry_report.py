@@ -47,7 +47,7 @@ from .moments import (
 )
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network.hidden_states import TokenStates
 
 
 @dataclass(slots=True)

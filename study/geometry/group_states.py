@@ -18,7 +18,7 @@ from .intrinsic_dimension import assign_blocks, distinct_rows
 from .moments import AXES, LayerStep, Moments, RowSums, StreamMoments
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network.hidden_states import TokenStates
 
 Hidden = Float32[np.ndarray, "layers tokens dim"]
 OfTokens = Int64[np.ndarray, " tokens"]

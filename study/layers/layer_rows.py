@@ -14,7 +14,7 @@ from ...results import count
 from ..geometry.group_states import Reservoir
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network.hidden_states import TokenStates
 
 
 MOST_TOKENS = 1_000

@@ -11,7 +11,8 @@ from ...results import Document, Section, count, share
 from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, seed_option, study
 
 if TYPE_CHECKING:
-    from ..network import Network, TokenStates
+    from ..network.hidden_states import TokenStates
+    from ..network.model_loading import Network
     from ..texts import Texts
 
 SHOWN_DIMS = 4
@@ -62,7 +63,7 @@ class Layers(TextStudy):
     seed: int = seed_option("everything that is sampled")
 
     def answer(self, db: OpenCatalog) -> LayersTable:
-        from ..network import untrained_twin
+        from ..network.model_loading import untrained_twin
         from ..texts import Texts
         from .layers_report import layers_study
 

@@ -20,7 +20,7 @@ from .layer_norms import LayerNorms, LayerPca, NormTally, layer_pca
 from .layer_rows import MOST_TOKENS, TEST_SHARE, collect_rows, split_by_text
 
 if TYPE_CHECKING:
-    from ..network import TokenStates
+    from ..network.hidden_states import TokenStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

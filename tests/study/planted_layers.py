@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from deltadex.study.layers.layer_rows import LayerRows
-from deltadex.study.network import TokenStates
+from deltadex.study.network.hidden_states import TokenStates
 
 
 def make_hidden(*, layers=3, tokens=80, dim=6, apart=0.0, seed=0):

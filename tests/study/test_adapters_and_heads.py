@@ -20,9 +20,9 @@ from tiny_networks import (
 
 from deltadex.errors import StudyError
 from deltadex.study.components.decomposition import branch_constants, decompose
-from deltadex.study.network import load_head, load_network
 from deltadex.study.network.hidden_states import encoded
-from deltadex.study.network.language_head import head_alone, head_logits
+from deltadex.study.network.language_head import head_alone, head_logits, load_head
+from deltadex.study.network.model_loading import load_network
 
 IDS = make_texts(5, 12, 9)
 

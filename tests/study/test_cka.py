@@ -6,7 +6,7 @@ from tiny_networks import edited, make_texts, scale, speaking, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.cka.cka_report import LONGEST_SIDE, PairedStates, align, cka_study, sample_pairs
-from deltadex.study.network import TokenStates
+from deltadex.study.network.hidden_states import TokenStates
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(*[12] * 14, 30, 5)

@@ -20,7 +20,7 @@ from deltadex.study.geometry.moments import (
     gaussian_floor,
 )
 from deltadex.study.geometry.picture import draw_geometry
-from deltadex.study.network import TokenStates
+from deltadex.study.network.hidden_states import TokenStates
 from deltadex.study.texts import Text
 
 LAYERS, DIM = 3, 6

@@ -22,9 +22,9 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.network import load_network, text_window, token_states, untrained_twin
 from deltadex.study.network.causal_model import load_causal
-from deltadex.study.network.hidden_states import encoded
+from deltadex.study.network.hidden_states import encoded, text_window, token_states
+from deltadex.study.network.model_loading import load_network, untrained_twin
 from deltadex.study.texts import Text
 
 IDS = make_texts(5, 12, 9)

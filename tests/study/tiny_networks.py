@@ -18,8 +18,9 @@ import transformers
 from factories import SPECIAL
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from deltadex.study.network import Network, token_states
 from deltadex.study.network.anatomy import find_stacks
+from deltadex.study.network.hidden_states import token_states
+from deltadex.study.network.model_loading import Network
 from deltadex.study.texts import Text
 
 VOCABULARY = 120
