@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from ...arrays import Int64
 from ...data.rows import Row, TextFile, errors_as, json_rows, open_named_csv
 from ...errors import StudyError
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")
 WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
-WORD = re.compile(r"[^\W\d_]+")
+LETTERS = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
 """Letters of a word."""
 FEWEST_TEXTS = 12
@@ -31,71 +31,50 @@ ALIKE = 3
 """Words that start with the same letters, so many, may be forms of one word: they are no pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotatedWords:
-    """Words with a label each, and the texts that they stand in.
+class Word(NamedTuple):
+    """A word with a label, a sense or a tag; senses are compared within a lemma only.
 
     Attributes:
-        texts: What the network reads.
-        text: Of each word, the place of its text.
-        spans: Of each word, its first character and the one behind its last.
-        labels: A sense or a tag of each word; senses are compared within a lemma only.
-        origin: Of each word, the text that it is from, where `texts` has one text several times
-            with changes; for the split.
-        broken: What is wrong with each row that could not be used.
-        digest: Of the file; empty for words that were made from texts.
+        text: The place of its text.
+        origin: That of the text that it is from, where texts stand several times with changes; for
+            the split.
+        span: Its first character and the one behind its last.
     """
 
+    text: int
+    origin: int
+    span: tuple[int, int]
+    label: str
+    lemma: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedWords:
+    """Words with a label each, and the texts that they stand in, which the network reads; what is
+    wrong with each row that could not be used; the digest of a file, if they are of one."""
+
     texts: tuple[str, ...]
-    text: Int64[np.ndarray, " words"] = field(compare=False)
-    spans: tuple[tuple[int, int], ...]
-    labels: tuple[str, ...]
-    lemmas: tuple[str, ...] = ()
-    origin: Int64[np.ndarray, " words"] = field(compare=False)
+    words: tuple[Word, ...]
     broken: tuple[str, ...] = ()
     digest: str = ""
 
     def drawn(self, most: int, seed: int) -> AnnotatedWords:
         """At most `most` words, drawn at random; where there are lemmas, whole lemmas."""
-        if len(self.labels) <= most:
+        if len(self.words) <= most:
             return self
-        units = np.arange(len(self.labels))
-        if self.lemmas:
-            units = np.unique(self.lemmas, return_inverse=True)[1]
+        units = np.arange(len(self.words))
+        if self.words[0].lemma:
+            units = np.unique([word.lemma for word in self.words], return_inverse=True)[1]
         sizes = np.bincount(units)
         order = np.random.default_rng(seed).permutation(len(sizes))
         taken = order[np.cumsum(sizes[order]) <= most]
-        words = np.flatnonzero(np.isin(units, taken))
-        texts, text = np.unique(self.text[words], return_inverse=True)
+        words = [self.words[place] for place in np.flatnonzero(np.isin(units, taken)).tolist()]
+        places = {text: place for place, text in enumerate(sorted({w.text for w in words}))}
         return replace(
             self,
-            texts=tuple(self.texts[t] for t in texts),
-            text=text.astype(np.int64),
-            spans=tuple(self.spans[w] for w in words),
-            labels=tuple(self.labels[w] for w in words),
-            lemmas=tuple(self.lemmas[w] for w in words) if self.lemmas else (),
-            origin=self.origin[words],
+            texts=tuple(self.texts[text] for text in places),
+            words=tuple(word._replace(text=places[word.text]) for word in words),
         )
-
-
-Word = tuple[int, int, tuple[int, int], str, str]
-"""The place of its text, that of the text that it is from, its span, label, and lemma if any."""
-
-
-def _annotated(
-    texts: tuple[str, ...], words: Sequence[Word], broken: Sequence[str] = (), digest: str = ""
-) -> AnnotatedWords:
-    text, origin, spans, labels, lemmas = zip(*words, strict=True)
-    return AnnotatedWords(
-        texts=texts,
-        text=np.array(text, dtype=np.int64),
-        spans=spans,
-        labels=labels,
-        lemmas=lemmas if any(lemmas) else (),
-        origin=np.array(origin, dtype=np.int64),
-        broken=tuple(broken),
-        digest=digest,
-    )
 
 
 def read_senses(path: Path) -> AnnotatedWords:
@@ -126,10 +105,10 @@ def read_senses(path: Path) -> AnnotatedWords:
         else:
             text, span, lemma, sense = word
             place = texts.setdefault(text, len(texts))
-            words.append((place, place, span, sense, lemma))
+            words.append(Word(place, place, span, sense, lemma))
     if not words:
         raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
-    return _annotated(tuple(texts), words, broken, file.digest)
+    return AnnotatedWords(tuple(texts), tuple(words), tuple(broken), file.digest)
 
 
 def read_tags(path: Path) -> AnnotatedWords:
@@ -164,22 +143,22 @@ def read_tags(path: Path) -> AnnotatedWords:
     for place, sentence in enumerate(sentences):
         start, origin = 0, origins.setdefault(tuple(sentence), place)
         for word, tag in sentence:
-            words.append((place, origin, (start, start + len(word)), tag, ""))
+            words.append(Word(place, origin, (start, start + len(word)), tag))
             start += len(word) + 1
     texts = tuple(" ".join(word for word, _ in sentence) for sentence in sentences)
-    return _annotated(texts, words, broken, file.digest)
+    return AnnotatedWords(texts, tuple(words), tuple(broken), file.digest)
 
 
 def word_shapes(texts: Sequence[str]) -> AnnotatedWords:
     """Every word and sign of the texts, tagged with its shape."""
-    found = [
-        (place, place, match.span(), shape(match.group()), "")
+    found = tuple(
+        Word(place, place, match.span(), shape(match.group()))
         for place, text in enumerate(texts)
         for match in WORDS_AND_SIGNS.finditer(text)
-    ]
+    )
     if not found:
         raise StudyError("tagging: no word in the texts")
-    return _annotated(tuple(texts), found)
+    return AnnotatedWords(tuple(texts), found)
 
 
 def shape(word: str) -> str:
@@ -261,20 +240,20 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         for word, numbers in zip((first, second), both, strict=True):
             for number in np.sort(rng.choice(numbers, size=size, replace=False)).tolist():
                 start, end = places[number][word] or (0, 0)
-                made.append((len(fed), number, (start, start + len(form)), word, form))
+                made.append(Word(len(fed), number, (start, start + len(form)), word, form))
                 fed.append(texts[number][:start] + form + texts[number][end:])
     if not made:
         raise StudyError(
             f"word senses: no two words stand in {FEWEST_TEXTS} texts each; give more texts, or "
             "--senses"
         )
-    return _annotated(tuple(fed), made)
+    return AnnotatedWords(tuple(fed), tuple(made))
 
 
 def _words_of(text: str) -> dict[str, tuple[int, int] | None]:
     """The words of a text in small letters, and where they stand; None where they stand twice."""
     places: dict[str, tuple[int, int] | None] = {}
-    for match in WORD.finditer(text):
+    for match in LETTERS.finditer(text):
         word = match.group().lower()
         places[word] = None if word in places else match.span()
     return places

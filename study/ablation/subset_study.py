@@ -20,7 +20,7 @@ from ..network.language_head import Prediction, prediction_of
 from ..network.model_loading import Network
 from . import subsets
 from .ablation import TASKS, Ablation, Task
-from .annotated_words import AnnotatedWords, pseudo_words, word_shapes
+from .annotated_words import AnnotatedWords, Word, pseudo_words, word_shapes
 from .measures import (
     TRAININGS,
     masked_accuracy,
@@ -160,16 +160,15 @@ def _replacements(
 
 
 def items_of_words(
-    texts: Sequence[EncodedText],
-    text: Int64[np.ndarray, " words"],
-    spans: Sequence[tuple[int, int]],
+    texts: Sequence[EncodedText], words: Sequence[Word]
 ) -> list[Int64[np.ndarray, " _"]]:
     """Of each text, the word that each counted token lies in; words do not overlap."""
     items = [np.full(len(encoded.ids), NO_ITEM, dtype=np.int64) for encoded in texts]
-    for word, (place, (start, end)) in enumerate(zip(text.tolist(), spans, strict=True)):
-        first, behind = texts[place].spans.T
-        inside = (first < end) & (behind > start) & (behind > first) & texts[place].counted
-        items[place][inside] = word
+    for number, word in enumerate(words):
+        text, (start, end) = texts[word.text], word.span
+        first, behind = text.spans.T
+        inside = (first < end) & (behind > start) & (behind > first) & text.counted
+        items[word.text][inside] = number
     return items
 
 
@@ -341,18 +340,19 @@ def _words(
     terms, read, error = collect_terms(
         network,
         encoded,
-        items_of_words(encoded, words.text, words.spans),
-        len(words.labels),
+        items_of_words(encoded, words.words),
+        len(words.words),
         batch_size=asked.batch_size,
         track=track,
     )
     seen = np.flatnonzero(read)
+    used = [words.words[item] for item in seen.tolist()]
     items = subsets.Items(
         terms=terms[:, seen],
         names=network.stacks[0].terms,
-        labels=[words.labels[item] for item in seen],
-        lemmas=[words.lemmas[item] for item in seen] if words.lemmas else (),
-        text=words.origin[seen],
+        labels=[word.label for word in used],
+        lemmas=[word.lemma for word in used],
+        text=np.array([word.origin for word in used], dtype=np.int64),
         seed=asked.seed,
         settings={"labels": source, "words_cut_off": len(read) - len(seen)},
     )

@@ -126,19 +126,17 @@ def test_a_causal_model_predicts_the_next_token_and_an_absent_term_is_left_out()
 def test_a_pseudo_word_stands_where_one_of_its_words_stood(monkeypatch):
     words = pseudo_words(TEXTS, most_items=10_000, seed=0)
 
-    assert len(words.labels) >= 2 * 12
-    for lemma in set(words.lemmas):
-        senses = [s for s, own in zip(words.labels, words.lemmas, strict=True) if own == lemma]
+    assert len(words.words) >= 2 * 12
+    for lemma in {word.lemma for word in words.words}:
+        senses = [word.label for word in words.words if word.lemma == lemma]
         first, second = lemma.split("-")
         assert senses.count(first) == senses.count(second) >= 12
-    for fed, (start, end), sense, lemma, origin in zip(
-        words.texts, words.spans, words.labels, words.lemmas, words.origin, strict=True
-    ):
+    for fed, (_, origin, (start, end), sense, lemma) in zip(words.texts, words.words, strict=True):
         assert fed[start:end] == lemma
         assert fed[:start] + sense + fed[end:] == TEXTS[origin]
         rest = set(re.findall(r"\w+", fed[:start] + fed[end:]))
         assert not rest & set(lemma.split("-"))
-    assert len(pseudo_words(TEXTS, most_items=60, seed=0).labels) <= 60
+    assert len(pseudo_words(TEXTS, most_items=60, seed=0).words) <= 60
     with pytest.raises(StudyError, match="no two words stand in 12 texts"):
         pseudo_words(["a b", "c d"] * 20, most_items=100, seed=0)
     monkeypatch.setattr(annotated_words, "MOST_TEXTS", 12)
@@ -151,21 +149,21 @@ def test_tokens_belong_to_the_word_that_they_lie_in():
     words = word_shapes(["Cat 42, SUN!"])
     (encoded,) = encode_texts(network, words.texts, 128)
 
-    (items,) = items_of_words([encoded], words.text, words.spans)
+    (items,) = items_of_words([encoded], words.words)
 
     pieces = network.tokenizer.convert_ids_to_tokens(encoded.ids)
     assert pieces == ["[CLS]", "c", "##a", "##t", "[UNK]", ",", "s", "##u", "##n", "!", "[SEP]"]
     assert items.tolist() == [-1, 0, 0, 0, 1, 2, 3, 3, 3, 4, -1]
-    assert words.labels == ("capital", "number", "sign", "upper", "sign")
+    assert [w.label for w in words.words] == ["capital", "number", "sign", "upper", "sign"]
 
 
 def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches():
     network = masked_network()
     words = word_shapes(TEXTS[:5])
     encoded = encode_texts(network, words.texts, 8)
-    items = items_of_words(encoded, words.text, words.spans)
+    items = items_of_words(encoded, words.words)
 
-    found, seen, _ = collect_terms(network, encoded, items, len(words.labels), batch_size=4)
+    found, seen, _ = collect_terms(network, encoded, items, len(words.words), batch_size=4)
 
     stack = network.stacks[0]
     constants = branch_constants(network, stack)
@@ -177,7 +175,7 @@ def test_terms_of_a_word_are_the_sums_of_its_pieces_in_batches():
             np.testing.assert_allclose(found[:, word], expected, rtol=1e-4, atol=1e-5)
     read = set(np.concatenate(items).tolist()) - {-1}
     assert np.flatnonzero(seen).tolist() == sorted(read)
-    assert len(read) < len(words.labels)  # texts are cut behind eight tokens
+    assert len(read) < len(words.words)  # texts are cut behind eight tokens
     assert not found[:, ~seen].any()
 
 
@@ -198,8 +196,7 @@ def test_senses_are_read_from_json_lines_and_csv(tmp_path):
 
     for words in (lines, table):
         assert words.texts == ("a bank of sand",)
-        assert words.spans == ((2, 6), (10, 14))
-        assert (words.lemmas, words.labels) == (("bank", "sand"), ("1", "x"))
+        assert words.words == ((0, 0, (2, 6), "1", "bank"), (0, 0, (10, 14), "x", "sand"))
     assert [line.split(": ")[1] for line in lines.broken] == [
         "its word is not in its text",
         "needs start and end, or word",
@@ -218,10 +215,10 @@ def test_tags_are_read_from_columns(tmp_path):
     words = read_tags(tmp_path / "t.conll")
 
     assert words.texts == ("Sun shines", "Sun", "Sun")
-    assert words.labels == ("B-LOC", "O", "B-LOC", "B-LOC")
-    assert words.spans == ((0, 3), (4, 10), (0, 3), (0, 3))
+    assert [word.label for word in words.words] == ["B-LOC", "O", "B-LOC", "B-LOC"]
+    assert [word.span for word in words.words] == [(0, 3), (4, 10), (0, 3), (0, 3)]
     assert words.broken == ("t.conll:6: not a word and its tag",)
-    np.testing.assert_array_equal(words.origin, [0, 0, 1, 1])
+    assert [word.origin for word in words.words] == [0, 0, 1, 1]
 
 
 def test_shares_of_masked_tokens_are_exact_and_nothing_else_is_touched():
