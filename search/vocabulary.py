@@ -112,9 +112,8 @@ class Vocabulary:
         return counts
 
     def _encoded(self, texts: Sequence[str]) -> Sequence[Any]:
-        tokenizer = self._tokenizer
         try:
-            return tokenizer.encode_batch(texts, add_special_tokens=False)  # type: ignore[no-any-return]
+            return self._tokenizer.encode_batch(texts, add_special_tokens=False)  # type: ignore[no-any-return]
         # of the library's own, which has no other class
         except Exception as err:
             raise RequestError(UNREADABLE.format(str(err)[:100])) from err
@@ -133,11 +132,7 @@ class Vocabulary:
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        try:
-            return Tokenizer.from_str(self._content.decode())
-        # of the library's own, which has no other class
-        except Exception as err:
-            raise RequestError(UNREADABLE.format(str(err)[:100])) from err
+        return Tokenizer.from_str(self._content.decode())
 
 
 def _pieces(settings: Mapping[str, Any]) -> list[Piece]:

@@ -179,10 +179,7 @@ class AblationTable(StudyTable):
             notes=list(_meaning(document)),
         )
         if everything:
-            values = self._rows()
-            yield Section(
-                columns=self.columns, rows=[[row[c] for c in self.columns] for row in values]
-            )
+            yield Section.of(self.columns, self._rows())
 
 
 def _meaning(document: Document) -> Iterator[str]:

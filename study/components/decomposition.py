@@ -55,10 +55,6 @@ class Stream:
     stack: Stack
     constants: Constants
 
-    @classmethod
-    def of(cls, network: Network, stack: Stack) -> Stream:
-        return cls(network, stack, branch_constants(network, stack))
-
 
 def streams_of(network: Network) -> tuple[Stream, ...]:
     """Every stream of a network; one short pass measures all constants."""

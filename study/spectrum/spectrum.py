@@ -124,8 +124,7 @@ class SpectrumTable(StudyTable):
         yield Section(notes=document["notes"])
         if everything:
             rows = self._rows()
-            columns = tuple(rows[0])
-            yield Section(columns=columns, rows=[[row[c] for c in columns] for row in rows])
+            yield Section.of(tuple(rows[0]), rows)
 
 
 def _alpha(matrices: Sequence[Document], subject: str, role: str, layer: int) -> str:
