@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from math import log
 from typing import Any
@@ -340,19 +340,6 @@ _UNINFORMATIVE = _terms(
 """Terms of how models are made and stored, whatever they were trained on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
-    """A cluster's name, its models' datasets and authors with their numbers, most frequent first,
-    words that their updates answer to, and terms of most of their names and of few other models'.
-    """
-
-    name: str
-    datasets: tuple[tuple[str, int], ...]
-    authors: tuple[tuple[str, int], ...]
-    words: tuple[str, ...]
-    terms: tuple[str, ...]
-
-
 def terms_of(record: ModelRecord) -> frozenset[str]:
     """Terms of a model's id, task and raw label, without those of its base's name."""
     terms = _terms(record.id, record.task or "", record.dataset_raw or "") - _UNINFORMATIVE
@@ -364,23 +351,33 @@ def name_clusters(
     clusters: Sequence[Sequence[str]],
     records: Mapping[str, ModelRecord],
     words_of: Callable[[Sequence[str]], Sequence[str]],
-) -> list[Naming]:
-    """A name for each cluster of models by their ids; no two are alike. `words_of` gives those that
-    models answer to together."""
+) -> list[dict[str, Any]]:
+    """The documents of clusters of models by their ids: a name, no two of which are alike; the
+    models' datasets and authors with their numbers, most frequent first; words that models answer
+    to together, as `words_of` gives them; terms of most of their names and of few other models'."""
     terms_by_model = {id: terms_of(record) for id, record in records.items()}
     frequency = Counter(term for terms in terms_by_model.values() for term in terms)
-    namings = []
+    named: list[dict[str, Any]] = []
     for members in clusters:
         datasets = _count(records[id].dataset for id in members)
         authors = _count(records[id].author for id in members)
         inside = Counter(term for id in members for term in terms_by_model[id])
         terms = _distinctive(inside, frequency, len(members), len(records))
-        words = tuple(words_of(members))
-        name = _name(datasets, words, terms, authors, len(members))
-        namings.append(
-            Naming(name=name, datasets=datasets, authors=authors, words=words, terms=terms)
+        words = list(words_of(members))
+        named.append(
+            {
+                "cluster": len(named),
+                "name": _name(datasets, words, terms, authors, len(members)),
+                "size": len(members),
+                "datasets": [{"dataset": name, "models": n} for name, n in datasets],
+                "authors": [{"author": name, "models": n} for name, n in authors],
+                "words": words,
+                "terms": terms,
+                "models": members,
+            }
         )
-    return _with_unique_names(namings)
+    _tell_names_apart(named)
+    return named
 
 
 def _count(values: Iterable[str | None]) -> tuple[tuple[str, int], ...]:
@@ -390,7 +387,7 @@ def _count(values: Iterable[str | None]) -> tuple[tuple[str, int], ...]:
 
 def _distinctive(
     inside: Mapping[str, int], frequency: Mapping[str, int], size: int, n_models: int
-) -> tuple[str, ...]:
+) -> list[str]:
     """Terms of at least half the members by tf·idf: their share here × log(1 / their share)."""
     weights = {
         term: n / size * log(n_models / frequency[term])
@@ -398,7 +395,7 @@ def _distinctive(
         if n >= max(2, COMMON * size) and n / size > frequency[term] / n_models
     }
     ranked = sorted(weights, key=lambda term: (-weights[term], term))
-    return tuple(ranked[:TERMS_SHOWN])
+    return ranked[:TERMS_SHOWN]
 
 
 def _name(
@@ -422,21 +419,18 @@ def _name(
     return "mixed" if datasets else "unnamed"
 
 
-def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
+def _tell_names_apart(named: Sequence[dict[str, Any]]) -> None:
     """Names that differ: by a term of their own, else by a number."""
-    counts = Counter(naming.name for naming in namings)
+    counts = Counter(cluster["name"] for cluster in named)
     taken = {name for name, n in counts.items() if n == 1}
-    unique = []
-    for naming in namings:
-        name = naming.name
+    for cluster in named:
+        name = cluster["name"]
         if counts[name] > 1:
-            own = [term for term in naming.terms if term not in name.lower()]
+            own = [term for term in cluster["terms"] if term not in name.lower()]
             choices = [*(f"{name} · {term}" for term in own), name]
-            choices += [f"{name} {number}" for number in range(2, len(namings) + len(taken) + 2)]
-            name = next(choice for choice in choices if choice not in taken)
-            taken.add(name)
-        unique.append(replace(naming, name=name))
-    return unique
+            choices += [f"{name} {number}" for number in range(2, len(named) + len(taken) + 2)]
+            cluster["name"] = next(choice for choice in choices if choice not in taken)
+            taken.add(cluster["name"])
 
 
 def cluster_family(
@@ -470,25 +464,12 @@ def cluster_family(
     sample = ModelSample.of(family) if suggest or family.scores is None else None
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     names = WordNames.of(catalog, view)
-    namings = name_clusters(members, {id: records[id] for id in family.ids}, names.of_group)
     document: dict[str, Any] = {
         "base": family.base,
         "recipe": view.recipe.name,
         "models": n_models,
         "min_size": smallest,
-        "clusters": [
-            {
-                "cluster": number,
-                "name": naming.name,
-                "size": len(models),
-                "datasets": [{"dataset": name, "models": n} for name, n in naming.datasets],
-                "authors": [{"author": name, "models": n} for name, n in naming.authors],
-                "words": list(naming.words),
-                "terms": list(naming.terms),
-                "models": models,
-            }
-            for number, (naming, models) in enumerate(zip(namings, members, strict=True))
-        ],
+        "clusters": name_clusters(members, {id: records[id] for id in family.ids}, names.of_group),
         "noise": _members(family, codes, NOISE),
         **measure_agreement(family, codes, sample),
         "notes": _notes(n_models, smallest),

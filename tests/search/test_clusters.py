@@ -65,8 +65,8 @@ def test_a_dominant_dataset_names_its_cluster():
 
     (found,) = name(cluster)
 
-    assert found.name == "imdb"
-    assert found.datasets == (("imdb", 3), ("emotion", 1))
+    assert found["name"] == "imdb"
+    assert [tuple(row.values()) for row in found["datasets"]] == [("imdb", 3), ("emotion", 1)]
 
 
 def test_without_labels_terms_that_set_it_apart_name_it():
@@ -75,9 +75,9 @@ def test_without_labels_terms_that_set_it_apart_name_it():
 
     first, second = name(poems, code)
 
-    assert (first.name, second.name) == ("poetry", "python")
-    assert first.terms == ("poetry",)
-    assert second.authors == (("ann", 3),)
+    assert (first["name"], second["name"]) == ("poetry", "python")
+    assert first["terms"] == ["poetry"]
+    assert second["authors"] == [{"author": "ann", "models": 3}]
 
 
 def test_no_two_clusters_have_one_name():
@@ -86,6 +86,6 @@ def test_no_two_clusters_have_one_name():
     more = [record(f"g{i}", dataset="mr") for i in range(5)]
     taken = [record(f"h{i}", dataset="mr 2") for i in range(3)]
 
-    names = [one.name for one in name(large, more, small, taken)]
+    names = [one["name"] for one in name(large, more, small, taken)]
 
     assert names == ["mr", "mr 3", "mr · few", "mr 2"]
