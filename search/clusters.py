@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 from math import log
 from typing import Any
@@ -478,8 +478,8 @@ def cluster_family(
         unlabelled = view.rows([family.ids[row] for row in family.unlabelled_rows.tolist()])
         beside = compare_kept(view, kept, unlabelled)
         listed, calibration = suggest_datasets(family, unknown_share, beside, sample)
-        words = names.of_models([one.model for one in listed])
-        told = [asdict(one) | {"words": words.get(one.model, [])} for one in listed]
+        words = names.of_models([one["model"] for one in listed])
+        told = [one | {"words": words.get(one["model"], [])} for one in listed]
         suggestions = [one for one in told if not one["hint"]]
         document |= {
             "suggestions": suggestions,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from .evidence import (
     COPY_COSINE,
     Calibration,
     Numbers,
-    Verdict,
     calibrate,
     codes_of_labels,
     find_cases,
@@ -42,8 +41,6 @@ Evidence = Float64[np.ndarray, " queries"]
 Labelled = Int64[np.ndarray, " labelled"]
 WithLabelled = Float64[np.ndarray, "queries labelled"]
 MayAnswer = Bool[np.ndarray, "queries labelled"]
-
-Source = Literal["labelled models", "kept data"]
 
 LISTS = 2
 
@@ -116,30 +113,18 @@ class HeldOut:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
-    """A dataset for a model; confidence is the probability that it is right, fdr the share expected
-    to be wrong of the suggestions down to this one, and a hint one whose evidence is too weak for a
-    suggestion."""
-
-    model: str
-    dataset: str
-    confidence: float
-    fdr: float
-    verdict: Verdict
-    hint: bool
-    source: Source
-
-
 def suggest_datasets(
     family: LabelledModels,
     unknown_share: float = UNKNOWN_SHARE,
     kept: KeptEvidence | None = None,
     sample: ModelSample | None = None,
-) -> tuple[list[Suggestion], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Datasets for the unlabelled models with some evidence, by id, and the document of what they
     are known from; `unknown_share` of these models at most have a dataset of no labelled one, 0 to
     1. Peak: `BLOCK` models' scores with the references, and those' own.
+
+    confidence is the probability that a dataset is right, fdr the share expected to be wrong of the
+    suggestions down to this one, and a hint one whose evidence is too weak for a suggestion.
 
     The document: what held-out models say of all that is suggested (None if nothing is) and, as
     `curve`, by rising confidence; `models` are labelled ones with a sibling in another group, of
@@ -158,7 +143,7 @@ def suggest_datasets(
     n = np.arange(1, len(order) + 1)
     # a mean of rising rates rises
     fdr = (rates[order].cumsum() / n).tolist()
-    suggestions = []
+    suggestions: list[dict[str, Any]] = []
     for place, rate in zip(order, fdr, strict=True):
         p = 1.0 - float(rates[place])
         if 1 - p > HINTED:
@@ -166,17 +151,17 @@ def suggest_datasets(
         from_data = bool(are_from_data[place])
         is_copy = bool(are_copies[place]) and not from_data
         suggestions.append(
-            Suggestion(
-                model=ids[place],
-                dataset=names[place],
-                confidence=p,
-                fdr=rate,
-                verdict=verdict(is_copy, p, known.bound),
-                hint=1 - p > SUGGESTED,
-                source="kept data" if from_data else "labelled models",
-            )
+            {
+                "model": ids[place],
+                "dataset": names[place],
+                "confidence": p,
+                "fdr": rate,
+                "verdict": verdict(is_copy, p, known.bound),
+                "hint": 1 - p > SUGGESTED,
+                "source": "kept data" if from_data else "labelled models",
+            }
         )
-    least = min((one.confidence for one in suggestions if not one.hint), default=None)
+    least = min((one["confidence"] for one in suggestions if not one["hint"]), default=None)
     reached = {} if least is None else held_out.level(least)
     answering = ~held_out.lone
     calibration = {
@@ -194,7 +179,7 @@ def suggest_datasets(
         "kept_data": 0 if kept is None else len(kept.sets),
         "curve": [held_out.level(confidence) for confidence in SHOWN],
     }
-    return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
+    return sorted(suggestions, key=lambda suggestion: suggestion["model"]), calibration
 
 
 def _answers(

@@ -17,7 +17,7 @@ def make_scored(n, **options):
 
 def suggested(family, *unknown):
     """Suggestions without hints."""
-    return [one for one in suggest_datasets(family, *unknown)[0] if not one.hint]
+    return [one for one in suggest_datasets(family, *unknown)[0] if not one["hint"]]
 
 
 def test_noise_gets_no_suggestion_or_hardly_any_where_labels_are_said_to_name_every_dataset():
@@ -25,7 +25,7 @@ def test_noise_gets_no_suggestion_or_hardly_any_where_labels_are_said_to_name_ev
 
     listed, calibration = suggest_datasets(family)
 
-    assert [one for one in listed if not one.hint] == []
+    assert [one for one in listed if not one["hint"]] == []
     assert calibration["threshold"] is None
     assert calibration["precision"] is None
     assert len(suggested(family, 0.0)) < 0.05 * family.labels.count(None)
@@ -41,7 +41,7 @@ def test_suggestions_hold_their_rate_with_datasets_that_no_label_names(strength)
         known = tuple(label if label and int(label[1:]) < 16 else None for label in family.labels)
         suggestions = suggested(replace(family, labels=known))
         total += len(suggestions)
-        right += sum(truth[one.model] == one.dataset for one in suggestions)
+        right += sum(truth[one["model"]] == one["dataset"] for one in suggestions)
 
     assert total > 25
     assert right / total >= TARGET
@@ -53,10 +53,10 @@ def test_hints_are_less_certain_and_a_stated_share_of_unknown_datasets_gives_mor
     listed, _ = suggest_datasets(family)
     counts = [len(suggested(family, unknown)) for unknown in (1.0, 0.5, 0.1)]
 
-    hints = [one for one in listed if one.hint]
+    hints = [one for one in listed if one["hint"]]
     assert hints
-    assert all(0.5 <= one.confidence < TARGET for one in hints)
-    assert all(one.confidence >= TARGET for one in listed if not one.hint)
+    assert all(0.5 <= one["confidence"] < TARGET for one in hints)
+    assert all(one["confidence"] >= TARGET for one in listed if not one["hint"])
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
 
@@ -82,7 +82,8 @@ def test_a_copy_of_a_labelled_model_is_suggested_its_dataset():
 
     (listed, *_), _ = suggest_datasets(scored(family, vectors))
 
-    assert (listed.model, listed.dataset, listed.verdict) == ("m0000", "its own", "copy")
+    assert listed["model"] == "m0000"
+    assert (listed["dataset"], listed["verdict"]) == ("its own", "copy")
 
 
 @pytest.mark.parametrize("mark", ["runs", "authors"])
@@ -111,7 +112,7 @@ def test_an_author_does_not_vouch_for_the_own_unlabelled_model():
     theirs = replace(mine, authors=tuple(None if a == "same" else a for a in authors))
 
     own_rate, their_rate = (
-        {one.model: one.fdr for one in suggest_datasets(family)[0]}.get(family.ids[row], 1.0)
+        {one["model"]: one["fdr"] for one in suggest_datasets(family)[0]}.get(family.ids[row], 1.0)
         for family in (mine, theirs)
     )
     assert their_rate < 0.2 < own_rate
@@ -126,6 +127,6 @@ def test_families_without_evidence_get_none(labels):
 
     listed, calibration = suggest_datasets(scored(family))
 
-    assert all(one.hint for one in listed)
+    assert all(one["hint"] for one in listed)
     assert calibration["threshold"] is None
     assert calibration["coverage"] == 0.0
