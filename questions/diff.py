@@ -33,7 +33,7 @@ class Diff(Question):
         from ..search import pair_cosine
         from ..study.diff import diff_models
 
-        difference = db._catalog.look(
+        document = db._catalog.look(
             lambda: diff_models(
                 db._catalog,
                 self.first,
@@ -42,7 +42,7 @@ class Diff(Question):
                 partial(pair_cosine, db._catalog),
             )
         )
-        return DifferenceTable(difference.to_json())
+        return DifferenceTable(document)
 
 
 def show_diff(document: Document) -> Shown:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RequestError
 from ..records import Slot, SlotStats
-from ..results import JsonRecord
 
 if TYPE_CHECKING:
     from ..store import Catalog, SketchMatrix
@@ -20,47 +18,8 @@ MOST_CHANGED = 8
 ALIKE, RELATED = 0.9, 0.3
 """Update cosines from which two updates are called nearly the same, and related."""
 
-Pair = tuple[float, float]
+Pair = list[float]
 """A number of model A and of model B."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotDifference(JsonRecord):
-    """One slot of both models.
-
-    Attributes:
-        change: |ΔW| / |W|; |ΔW| where W was not read; 0 for a model that did not change the slot.
-        update_cosine: Of both ΔW of the slot, estimated from sketches; None where a model has none.
-    """
-
-    slot: str
-    change: Pair
-    stable_rank: Pair
-    update_cosine: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference(JsonRecord):
-    """Two models, A and B.
-
-    Attributes:
-        unit: Of `change`: `relative` to |W|, or `absolute`.
-        cosine: As `find-similar` has it, over slots and all kernels.
-        update_cosine: Of ΔW alone, over all slots.
-        by_layer, by_role: |ΔW| over all slots of a layer or role.
-        most_different: The slots whose changes differ most.
-    """
-
-    models: tuple[str, str]
-    base: str
-    sentence: str
-    unit: str
-    cosine: float | None
-    update_cosine: float | None
-    by_layer: Mapping[str, Pair]
-    by_role: Mapping[str, Pair]
-    most_different: tuple[SlotDifference, ...]
-    slots: tuple[SlotDifference, ...]
 
 
 def diff_models(
@@ -69,11 +28,18 @@ def diff_models(
     second: str,
     base: str | None,
     cosine_of: Callable[[str, str, str], float | None],
-) -> Difference:
-    """The difference by what the catalog holds of both; no weights are read.
+) -> dict[str, Any]:
+    """The document of the difference by what the catalog holds of both; no weights are read.
 
     Args:
         cosine_of: Gives the cosine of two models of a base that `find-similar` shows.
+
+    Returns:
+        `cosine`, as `find-similar` has it, over slots and all kernels, and `update_cosine`, of ΔW
+        alone over all slots; by slot, `update_cosine` is estimated from sketches, and `change` is
+        |ΔW| / |W|, in the `unit` `absolute` |ΔW|, where W was not read; 0 for a model that did not
+        change the slot. `by_layer`, `by_role`: |ΔW| over all slots of a layer or role.
+        `most_different`: the slots whose changes differ most.
 
     Raises:
         RequestError: one of them is not indexed, they are of two families, or neither has slots.
@@ -98,7 +64,7 @@ def diff_models(
         return float(stats.relative_norm or 0.0) if relative else stats.fro_norm
 
     def pair(slot: Slot, value: Callable[[SlotStats | None], float]) -> Pair:
-        return value(stats_a.get(slot)), value(stats_b.get(slot))
+        return [value(stats_a.get(slot)), value(stats_b.get(slot))]
 
     common = {*a.recipes} & {*b.recipes}
     recipe = next(
@@ -114,15 +80,15 @@ def diff_models(
         )
         update_cosine, cosines = _cosines(*sketches)
 
-    slots = tuple(
-        SlotDifference(
-            slot=str(slot),
-            change=pair(slot, change),
-            stable_rank=pair(slot, lambda stats: stats.stable_rank if stats else 0.0),
-            update_cosine=cosines.get(slot),
-        )
+    slots: list[dict[str, Any]] = [
+        {
+            "slot": str(slot),
+            "change": pair(slot, change),
+            "stable_rank": pair(slot, lambda stats: stats.stable_rank if stats else 0.0),
+            "update_cosine": cosines.get(slot),
+        }
         for slot in in_order
-    )
+    ]
 
     def norms(name: Callable[[Slot], str]) -> dict[str, Pair]:
         energies: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -130,7 +96,7 @@ def diff_models(
             for side, stats in enumerate((stats_a, stats_b)):
                 if slot in stats:
                     energies[name(slot)][side] += stats[slot].fro_norm ** 2
-        return {key: (a**0.5, b**0.5) for key, (a, b) in energies.items()}
+        return {key: [a**0.5, b**0.5] for key, (a, b) in energies.items()}
 
     by_layer = norms(lambda slot: f"{slot.stack} {slot.layer}")
     by_role = norms(lambda slot: slot.role)
@@ -140,22 +106,22 @@ def diff_models(
         if any(slot not in others for slot in in_order)
     ]
     compared = f"{_size((a.id, b.id), by_role)}; they differ {_place(by_layer, by_role)}"
-    return Difference(
-        models=(a.id, b.id),
-        base=a.base,
-        sentence=(
+    return {
+        "models": [a.id, b.id],
+        "base": a.base,
+        "sentence": (
             f"{a.id} and {b.id} {_relation(update_cosine, cosine)}. {'; '.join([compared, *only])}."
         ),
-        unit="relative" if relative else "absolute",
-        cosine=cosine,
-        update_cosine=update_cosine,
-        by_layer=by_layer,
-        by_role=by_role,
-        most_different=tuple(
-            sorted(slots, key=lambda slot: -abs(slot.change[0] - slot.change[1]))[:MOST_CHANGED]
-        ),
-        slots=slots,
-    )
+        "unit": "relative" if relative else "absolute",
+        "cosine": cosine,
+        "update_cosine": update_cosine,
+        "by_layer": by_layer,
+        "by_role": by_role,
+        "most_different": sorted(
+            slots, key=lambda slot: -abs(slot["change"][0] - slot["change"][1])
+        )[:MOST_CHANGED],
+        "slots": slots,
+    }
 
 
 def _cosines(a: SketchMatrix, b: SketchMatrix) -> tuple[float | None, dict[Slot, float]]:
