@@ -106,7 +106,7 @@ class Correlate(Study):
                 f"{self.file}: names no {self.over[:-1]} with {name}; there are: "
                 f"{', '.join(sorted(values)[:8]) or 'none'}"
             )
-        found = correlate_columns(values, given.columns, seed=self.seed)
+        correlations = correlate_columns(values, given.columns, seed=self.seed)
         which = "last" if self.last else self.layer
         if which is None:
             which = f"mean of {len(layers)}"
@@ -117,7 +117,7 @@ class Correlate(Study):
                 "model": used,
                 "group": self.group,
                 "layer": which if layers else None,
-                "correlations": [one.to_json() for one in found],
+                "correlations": correlations,
                 "values": [
                     {"name": n, "value": values[n]}
                     | {column: numbers.get(n) for column, numbers in given.columns.items()}

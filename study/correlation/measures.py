@@ -21,7 +21,6 @@ from ...arrays import Float64
 from ...data.rows import DataTable, Row, TextFile, errors_as, open_named_csv
 from ...errors import RequestError, nearest_names, offered
 from ...records import SlotStats
-from ...results import JsonRecord
 from ..texts import GROUP_COLUMNS
 
 if TYPE_CHECKING:
@@ -410,35 +409,15 @@ NORMAL_QUANTILE = 1.959963984540054
 SIGNIFICANT = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correlation(JsonRecord):
-    """Spearman's ρ of a measure and a column.
-
-    Attributes:
-        n: Pairs.
-        rho: −1…1, with mean ranks for ties; None where one side is constant, or with fewer than
-            two pairs.
-        low, high: A 95 % interval: Fisher's z with the standard error of Bonett & Wright 2000.
-            None with fewer than five pairs.
-        p_value: Two-sided, by permutation: all of them up to seven pairs, else 9,999 at random.
-        p_holm: The same for as many columns (Holm 1979).
-        verdict: One line.
-    """
-
-    column: str
-    n: int
-    rho: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    p_holm: float | None
-    verdict: str
-
-
 def correlate_columns(
     values: Mapping[str, float], columns: Mapping[str, Mapping[str, float]], *, seed: int = 0
-) -> tuple[Correlation, ...]:
-    """ρ of the values with each column, over the names that have both."""
+) -> list[dict[str, Any]]:
+    """The documents of Spearman's ρ of the values with each column, over the `n` names that have
+    both: `rho`, −1…1, with mean ranks for ties, is None where one side is constant or with fewer
+    than two pairs; `low` and `high`, a 95 % interval by Fisher's z with the standard error of
+    Bonett & Wright 2000, with fewer than five. `p_value` is two-sided, by permutation: all of them
+    up to seven pairs, else 9,999 at random; `p_holm` for as many columns (Holm 1979).
+    """
     found: list[tuple[str, int, float | None, float | None]] = []
     for name, column in columns.items():
         both = [(value, column[key]) for key, value in values.items() if key in column]
@@ -447,7 +426,7 @@ def correlate_columns(
         tested = rho is not None and len(x) >= FEWEST
         found.append((name, len(x), rho, permutation_p(x, y, seed=seed) if tested else None))
     adjusted = holm([p for *_, p in found])
-    return tuple(_correlation(*one, p_holm) for one, p_holm in zip(found, adjusted, strict=True))
+    return [_correlation(*one, p_holm) for one, p_holm in zip(found, adjusted, strict=True)]
 
 
 def spearman(x: Float64[np.ndarray, " n"], y: Float64[np.ndarray, " n"]) -> float | None:
@@ -501,7 +480,7 @@ def holm(p_values: list[float | None]) -> list[float | None]:
 
 def _correlation(
     column: str, n: int, rho: float | None, p: float | None, p_holm: float | None
-) -> Correlation:
+) -> dict[str, Any]:
     low, high = (None, None) if rho is None or n < FEWEST else interval(rho, n)
     if n < FEWEST:
         verdict = f"too few to tell (n = {n}, {FEWEST} are needed)"
@@ -511,9 +490,8 @@ def _correlation(
         verdict = "no relation shown"
     else:
         verdict = "rises with it" if rho > 0 else "falls with it"
-    return Correlation(
-        column=column, n=n, rho=rho, low=low, high=high, p_value=p, p_holm=p_holm, verdict=verdict
-    )
+    document = {"column": column, "n": n, "rho": rho, "low": low, "high": high}
+    return document | {"p_value": p, "p_holm": p_holm, "verdict": verdict}
 
 
 def _centred_ranks(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:

@@ -1,6 +1,7 @@
 """Spearman's ρ against scipy, its interval's coverage, names of measures, and files of columns."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,7 +70,8 @@ def test_columns_are_compared_over_the_names_that_have_both_with_holms_step_down
         "odd": {f"m{i}": float(i % 2) for i in range(8)},
     }
 
-    up, down, few, flat, odd = measures.correlate_columns(values, columns)
+    found = measures.correlate_columns(values, columns)
+    up, down, few, flat, odd = (SimpleNamespace(**one) for one in found)
 
     assert (up.n, up.rho, up.verdict) == (7, pytest.approx(1.0), "rises with it")
     assert (down.rho, down.verdict) == (pytest.approx(-1.0), "falls with it")
