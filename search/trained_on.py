@@ -10,7 +10,7 @@ are says little of gradients (`COEFFICIENTS`: `python -m benchmarks.families dat
 label is asked; labels can only lower it, to the share of labelled models, as near or nearer, that
 have the same one.
 
-`ControlEffect` says whether a model lies nearer to a data set than to a control: alike texts that
+`compare_data` says whether a model lies nearer to a data set than to a control: alike texts that
 it did not see. Both are gradients over disjoint groups of examples. A model's score with a group is
 the sum of its cosines, in standard deviations of the family's strangers; the effect is the mean
 score with the groups of the data less that with those of the control. Two nulls are tested, and the
@@ -135,7 +135,7 @@ class TrainedModels:
     references: int
     control: float | None
     calibration: DataCalibration
-    comparison: ControlComparison | None = None
+    comparison: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -150,7 +150,7 @@ class TrainedModels:
             "compared": self.compared,
             "references": self.references,
             "calibration": self.calibration.to_json(),
-            "comparison": None if self.comparison is None else self.comparison.to_json(),
+            "comparison": self.comparison,
             "neighbours": [model.to_json() for model in self.models],
         }
 
@@ -672,34 +672,6 @@ EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
 LEAST_NULL = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEffect:
-    """How much nearer one model is to the data, in standard deviations of the family's strangers,
-    with a 95 % interval and the two-sided p of a model that saw neither."""
-
-    model: str
-    effect: float
-    low: float
-    high: float
-    p: float
-    verdict: Nearer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlComparison:
-    """A data set and its control, of as many examples, as some models see them; `others` models are
-    the second null, 0 where there are too few."""
-
-    control: str
-    examples: int
-    groups: int
-    others: int
-    models: tuple[ControlEffect, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "models": [asdict(model) for model in self.models]}
-
-
 def check_control(data: DataSet, control: DataSet) -> None:
     """Raise `RequestError` where the two cannot be compared: they are one file, too small, or
     differ in what decides the numbers."""
@@ -745,24 +717,23 @@ def check_control(data: DataSet, control: DataSet) -> None:
         )
 
 
-def compare_data(
-    view: FamilyView, data: DataSet, control: DataSet, rows: Rows
-) -> ControlComparison:
-    """How the models in some rows lie between a data set and its control, as `check_control`
-    allows; the family has sketches."""
+def compare_data(view: FamilyView, data: DataSet, control: DataSet, rows: Rows) -> dict[str, Any]:
+    """The document of how the models in some rows lie between a data set and its control, of as
+    many examples, as `check_control` allows; the family has sketches. `others` models are the
+    second null, 0 where there are too few; `models` as of `compare_with_control`."""
     check_control(data, control)
     family = FamilyScores.of(view)
     assert family is not None
     both = [SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)]
     models, ids = view.sketches(view.keys[rows]), [view.ids[row] for row in rows.tolist()]
     others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
-    return ControlComparison(
-        control=control.name,
-        examples=data.examples,
-        groups=len(both[0]),
-        others=others if others >= FEWEST_OTHERS else 0,
-        models=tuple(compare_groups(family, *both, models=models, ids=ids, rows=rows)),
-    )
+    return {
+        "control": control.name,
+        "examples": data.examples,
+        "groups": len(both[0]),
+        "others": others if others >= FEWEST_OTHERS else 0,
+        "models": compare_groups(family, *both, models=models, ids=ids, rows=rows),
+    }
 
 
 def compare_groups(
@@ -773,7 +744,7 @@ def compare_groups(
     models: SketchMatrix,
     ids: Sequence[str],
     rows: Rows,
-) -> list[ControlEffect]:
+) -> list[dict[str, Any]]:
     """The effect on the models in `rows`, from the gradients of groups of examples."""
     strangers = family.strangers.features
     among = [groups.cosines(strangers) for groups in (data, control)]
@@ -828,9 +799,10 @@ def compare_with_control(
     ids: Sequence[str],
     others: Differences,
     is_itself: Bool[np.ndarray, "models others"],
-) -> list[ControlEffect]:
-    """The effect on each model, from its scores with the groups; `others` are of the family's
-    strangers."""
+) -> list[dict[str, Any]]:
+    """The effect on each model, from its scores with the groups: how much nearer it is to the data,
+    in standard deviations of the family's strangers, with a 95 % interval, `low` to `high`, and the
+    two-sided p of a model that saw neither. `others` are of the family's strangers."""
     from scipy import stats
 
     own = Differences.of(data, control)
@@ -845,11 +817,8 @@ def compare_with_control(
             effect, half, p_models = _among_others(mean, error, null)
             low, high = min(low, effect - half), max(high, effect + half)
             p = max(p, p_models) if effect * mean > 0 else 1.0
-        effects.append(
-            ControlEffect(
-                model=model, effect=effect, low=low, high=high, p=p, verdict=_verdict(low, high, p)
-            )
-        )
+        told = {"model": model, "effect": effect, "low": low, "high": high, "p": p}
+        effects.append(told | {"verdict": _verdict(low, high, p)})
     return effects
 
 

@@ -118,7 +118,7 @@ def joint_answer(
     for row, (answer, seconds) in zip(families, asked, strict=True):
         told = described(answer.data)
         row |= {key: told[key] for key in ("counts", "settings")}
-        comparison = (answer.found.to_json()["comparison"] or {}).items()
+        comparison = (answer.found.comparison or {}).items()
         row |= {"reading": answer.reading, "seconds": seconds}
         row["comparison"] = {key: value for key, value in comparison if key != "models"} or None
     query = {"texts": answers[0].data.name, "n_texts": max(row["examples"] for row in families)}
@@ -139,7 +139,7 @@ def joint_answer(
 def _joint_comparison(answers: Sequence[FamilyMatch], models: Sequence[Row]) -> Row | None:
     """The ranked models beside the control, by the comparison of their families."""
     compared = {answer.data.base: answer.found.comparison for answer in answers}
-    documents = {base: found.to_json() for base, found in compared.items() if found is not None}
+    documents = {base: found for base, found in compared.items() if found is not None}
     if not documents:
         return None
     effects = {

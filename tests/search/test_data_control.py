@@ -45,7 +45,7 @@ def compare(rng, *, effect=0.0, shift=0.0, others=OTHERS, models=1):
 
 
 def count(verdict, effects):
-    return sum(one.verdict == verdict for one in effects)
+    return sum(one["verdict"] == verdict for one in effects)
 
 
 @pytest.mark.parametrize("mean", [0.5, 1.7, -3.0])
@@ -88,7 +88,7 @@ def test_a_planted_effect_is_found(effect, side):
     effects = [compare(rng, effect=effect)[0] for _ in range(60)]
     # six standard errors; the null of 24 models has wide tails
     assert count(side, effects) >= stats.binom.ppf(0.001, len(effects), 0.9)
-    covered = sum(one.low <= effect <= one.high for one in effects)
+    covered = sum(one["low"] <= effect <= one["high"] for one in effects)
     assert covered >= stats.binom.ppf(0.001, len(effects), 0.95)
 
 
@@ -100,7 +100,7 @@ def test_models_that_saw_a_file_do_not_hide_one_another():
     (one,) = compare_with_control(
         own, own_control, ["m"], Differences.of(data, control), np.zeros((1, 40), dtype=bool)
     )
-    assert one.verdict == "nearer to the data"
+    assert one["verdict"] == "nearer to the data"
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(4, 6), st.integers(4, 6))
@@ -175,4 +175,4 @@ def test_few_other_models_are_no_null():
     (one,) = compare_with_control(
         *values, ["m"], others, np.zeros((1, FEWEST_OTHERS - 1), dtype=bool)
     )
-    assert one.effect == pytest.approx(float(np.subtract(*values.mean(axis=1))[0]))
+    assert one["effect"] == pytest.approx(float(np.subtract(*values.mean(axis=1))[0]))
