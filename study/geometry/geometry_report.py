@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, starmap
 from operator import attrgetter, itemgetter, methodcaller
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import t as student
 
 from ...arrays import Float64
-from ...results import JsonRecord
+from ...results import JsonRecord, Row
 from ..texts import Text
 from .group_states import (
     SCRAMBLED,
@@ -158,41 +158,8 @@ class GroupGeometry(JsonRecord):
     notes: tuple[str, ...]
 
 
-Condition = Literal["untrained", "scrambled"]
-
 FEWEST_SENTENCES = 10
 """With fewer, a bootstrap over sentences says little about other sentences."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDifference(JsonRecord):
-    """First group − second in one layer.
-
-    Attributes:
-        low, high: 95 %: by blocks of texts for intrinsic dimension, by a bootstrap over texts for
-            the divergence of softmaxes; None for fewer than ten texts, and for other measures.
-    """
-
-    layer: int
-    difference: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedMeasure(JsonRecord):
-    """One measure of two groups.
-
-    Attributes:
-        estimator: Of the measure, as elsewhere in the report.
-        layers: The layers in which both groups have a number.
-        sentences: Texts that both have, where the interval is a bootstrap over them.
-    """
-
-    measure: str
-    estimator: str
-    layers: tuple[LayerDifference, ...]
-    sentences: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,25 +200,34 @@ WITHOUT_INTERVAL: tuple[tuple[str, str, Callable[[LayerGeometry], float | None]]
 """(measure, estimator, number of a layer) of what has no interval of its difference."""
 
 
-def compare_groups(first: ComparedGroup, second: ComparedGroup) -> tuple[PairedMeasure, ...]:
-    return tuple(m for m in _measures(first, second) if m.layers)
+def compare_groups(first: ComparedGroup, second: ComparedGroup) -> list[Row]:
+    """First group − second: by `measure` and `estimator`, the `layers` in which both have a number,
+    and the `sentences`, texts that both have, where the interval is a bootstrap over them.
+
+    A layer's `low` and `high` are 95 %: by blocks of texts for intrinsic dimension, by a bootstrap
+    over texts for the divergence of softmaxes; None for fewer than ten texts, and for other
+    measures.
+    """
+    return [measure for measure in _measures(first, second) if measure["layers"]]
 
 
-def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
     yield from _dimensions(first, second)
     for measure, estimator, value in WITHOUT_INTERVAL:
-        gaps = _gaps(first, second, value)
-        yield PairedMeasure(
-            measure=measure, estimator=estimator, layers=tuple(starmap(_difference, gaps))
-        )
+        yield _measure(measure, estimator, starmap(_difference, _gaps(first, second, value)))
     yield from _softmax(first, second)
 
 
-def _difference(
-    layer: int, difference: float, bounds: tuple[float, float] | None = None
-) -> LayerDifference:
+def _measure(
+    measure: str, estimator: str, layers: Iterable[Row], sentences: int | None = None
+) -> Row:
+    row = {"measure": measure, "estimator": estimator, "layers": list(layers)}
+    return row | {"sentences": sentences}
+
+
+def _difference(layer: int, difference: float, bounds: tuple[float, float] | None = None) -> Row:
     low, high = bounds or (None, None)
-    return LayerDifference(layer=layer, difference=difference, low=low, high=high)
+    return {"layer": layer, "difference": difference, "low": low, "high": high}
 
 
 def _gaps(
@@ -264,7 +240,7 @@ def _gaps(
             yield a.layer, ours - theirs
 
 
-def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
     """With the same texts the blocks are paired, else the variances are added."""
     paired = first.ids.keys() == second.ids.keys()
     for place, estimator in enumerate(ESTIMATORS):
@@ -275,9 +251,7 @@ def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedM
                 gap = ours.dimension - theirs.dimension
                 bounds = _dimension_interval(gap, ours, theirs, paired=paired)
                 layers.append(_difference(a.layer, gap, bounds))
-        yield PairedMeasure(
-            measure="intrinsic dimension", estimator=estimator, layers=tuple(layers)
-        )
+        yield _measure("intrinsic dimension", estimator, layers)
 
 
 def _dimension_interval(
@@ -293,7 +267,7 @@ def _dimension_interval(
     return difference - reach, difference + reach
 
 
-def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeasure]:
+def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
     """KL to the reference of the sentences that all three have."""
     options = first.states.options
     layers, shared = [], []
@@ -307,26 +281,12 @@ def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[PairedMeas
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
         bounds = bootstrap_interval(gaps, options.resamples, options.seed)
         layers.append(_difference(layer, float(gaps.mean()), bounds))
-    yield PairedMeasure(
-        measure="KL to reference",
-        estimator="softmax-mean",
-        layers=tuple(layers),
-        sentences=len(shared),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast(JsonRecord):
-    """One group as it is, less itself under a condition."""
-
-    condition: Condition
-    group: str
-    measures: tuple[PairedMeasure, ...]
+    yield _measure("KL to reference", "softmax-mean", layers, len(shared))
 
 
 def contrasts(
     trained: Sequence[ComparedGroup], untrained: Sequence[ComparedGroup]
-) -> tuple[Contrast, ...]:
+) -> tuple[Row, ...]:
     """Of every group with its untrained one, and with its scrambled one, where they exist."""
     fresh = {group.geometry.group: group for group in untrained}
     by_name = {group.geometry.group: group for group in trained}
@@ -335,47 +295,33 @@ def contrasts(
     for name, group in by_name.items():
         if name in permuted:
             continue
-        others: dict[Condition, ComparedGroup | None] = {
-            "untrained": fresh.get(name),
-            "scrambled": by_name.get(scrambled_group(name)),
-        }
+        others = {"untrained": fresh.get(name), "scrambled": by_name.get(scrambled_group(name))}
         for condition, other in others.items():
             if other is not None:
                 measures = compare_groups(group, other)
-                found.append(Contrast(condition=condition, group=name, measures=measures))
+                found.append({"condition": condition, "group": name, "measures": measures})
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptPair(JsonRecord):
-    """One language in two scripts; every difference is first − second.
+def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[Row, ...]:
+    """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first.
 
     Read their fertilities first: a script that is cut into more tokens, or into unknown tokens,
     differs for that reason already.
     """
-
-    language: str
-    first: str
-    second: str
-    shared_ids: int
-    measures: tuple[PairedMeasure, ...]
-
-
-def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[ScriptPair, ...]:
-    """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first."""
     by_language: dict[str, list[ComparedGroup]] = {}
     for group in groups:
         language, _, script = group.geometry.group.rpartition("_")
         if language and script and not script.endswith(SCRAMBLED):
             by_language.setdefault(language, []).append(group)
     return tuple(
-        ScriptPair(
-            language=language,
-            first=first.geometry.group,
-            second=second.geometry.group,
-            shared_ids=len(first.ids.keys() & second.ids.keys()),
-            measures=compare_groups(first, second),
-        )
+        {
+            "language": language,
+            "first": first.geometry.group,
+            "second": second.geometry.group,
+            "shared_ids": len(first.ids.keys() & second.ids.keys()),
+            "measures": compare_groups(first, second),
+        }
         for language, scripts in by_language.items()
         for first, second in combinations(sorted(scripts, key=_latin_first), 2)
     )
@@ -394,6 +340,8 @@ class GeometryReport(JsonRecord):
             and network; None where no group has enough.
         sample_set_by: The group and layer that have no more rows.
         untrained: The same groups of a network of the same shape with fresh weights, if any.
+        pairs: Of one language in two scripts.
+        contrasts: Of a group as it is, less itself under a condition.
     """
 
     reference: str | None
@@ -404,8 +352,8 @@ class GeometryReport(JsonRecord):
     options: GeometryOptions
     groups: tuple[GroupGeometry, ...]
     untrained: tuple[GroupGeometry, ...]
-    pairs: tuple[ScriptPair, ...]
-    contrasts: tuple[Contrast, ...]
+    pairs: tuple[Row, ...]
+    contrasts: tuple[Row, ...]
 
 
 def geometry_study(
