@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -195,35 +195,14 @@ class LensOfModel(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LensBeside(JsonRecord):
-    """A model beside another one on the same tokens: the differences are model − other.
-
-    Attributes:
-        same_top: By layer, share of tokens for which both have the same top prediction; None
-            where the numbers of layers differ, but for the last layer.
-        same_answer: The same of the last layers.
-        bits_per_token: The difference of the last layers.
-        bits_per_character: The same over the characters predicted.
-        decided_earlier: Mean of (other's deciding layer − model's), each as a share of its depth.
-    """
-
-    other: LensOfModel
-    same_top: tuple[float, ...] | None
-    same_answer: Estimate
-    bits_per_token: Estimate
-    bits_per_character: Estimate | None
-    decided_earlier: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LensReport(LensOfModel):
     """The logit lens of a model, over one set of texts, with the tokens and characters that are
-    predicted; no characters are counted without a tokenizer."""
+    predicted; no characters are counted without a tokenizer. `against`: as of `_beside`."""
 
     n_texts: int
     n_tokens: int
     n_characters: int | None
-    against: LensBeside | None
+    against: Mapping[str, Any] | None
 
 
 def lens_study(
@@ -300,18 +279,26 @@ def _lens_of(model: CausalModel, own: LayerPredictions, characters: OfTexts | No
 
 def _beside(
     own: LayerPredictions, theirs: LayerPredictions, other: LensOfModel, characters: OfTexts | None
-) -> LensBeside:
+) -> dict[str, Any]:
+    """A model beside another one on the same tokens: the differences are model − other.
+
+    `same_top`: by layer, share of tokens for which both have the same top prediction; None where
+    the numbers of layers differ, but for the last layer. `same_answer`: the same of the last
+    layers. `bits_per_token`: of the last layers; `bits_per_character`: the same over the characters
+    predicted. `decided_earlier`: mean of (other's deciding layer − model's), each as a share of its
+    depth.
+    """
     more = own.surprisal[-1].astype(np.float64) - theirs.surprisal[-1]
     mine, others = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
     alike = len(own.top) == len(theirs.top)
-    return LensBeside(
-        other=other,
-        same_top=tuple((own.top == theirs.top).mean(axis=1).tolist()) if alike else None,
-        same_answer=per_token(own.top[-1] == theirs.top[-1], own.text),
-        bits_per_token=per_token(more, own.text),
-        bits_per_character=_per_character(more, own.text, characters),
-        decided_earlier=per_token(others - mine, own.text),
-    )
+    return {
+        "other": other,
+        "same_top": (own.top == theirs.top).mean(axis=1).tolist() if alike else None,
+        "same_answer": per_token(own.top[-1] == theirs.top[-1], own.text),
+        "bits_per_token": per_token(more, own.text),
+        "bits_per_character": _per_character(more, own.text, characters),
+        "decided_earlier": per_token(others - mine, own.text),
+    }
 
 
 def _per_character(

@@ -27,7 +27,7 @@ def draw_logit_lens(report: LensReport, width: Width = "full") -> Picture:
     """Three panels by layer; another model's lines are dashed."""
     rows, columns = (3, 1) if width == "column" else (1, 3)
     caption = CAPTION.format(tokens=report.n_tokens, texts=report.n_texts)
-    beside = None if report.against is None else report.against.other
+    beside = None if report.against is None else report.against["other"]
     picture = new_picture(width, PANEL_MM * rows + 12, caption=caption)
     agreement, bits, divergence = picture.figure.subplots(rows, columns)
     unit = "character" if report.bits_per_character is not None else "token"
