@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import JsonRecord, agree, count
+from ...results import JsonRecord, Row, agree, count
 from ..geometry.group_states import Reservoir
 from ..texts import Text
 
@@ -272,23 +272,6 @@ def _blocks(text: Int64[np.ndarray, " tokens"], seed: int) -> Int64[np.ndarray, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCka(JsonRecord):
-    """A layer beside the layer of the other network at the same relative depth.
-
-    Attributes:
-        cka: Biased, 0…1; it is too high where tokens are not many more than dimensions.
-        debiased: Its mean is 0 for unrelated layers; it may fall below 0.
-        standard_error: Of `debiased`, from blocks of whole texts; None with few texts.
-    """
-
-    layer: int
-    against_layer: int
-    cka: float | None
-    debiased: float | None
-    standard_error: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CkaReport(JsonRecord):
     """The layers of one network beside those of another one; layer 0 is the embedding output.
 
@@ -297,6 +280,10 @@ class CkaReport(JsonRecord):
         n_tokens_seen: Tokens of all texts.
         n_blocks: Blocks of texts behind the standard errors.
         form: How products were computed: from pairs of tokens.
+        layers: Each beside the layer of the other network at the same relative depth: `cka`,
+            biased, 0…1, is too high where tokens are not many more than dimensions; the mean of
+            `debiased` is 0 for unrelated layers, and it may fall below 0; `standard_error` is its,
+            from blocks of whole texts, None with few texts.
         matrix: Debiased CKA of each layer with each layer of the other; NaN of constant layers.
     """
 
@@ -310,7 +297,7 @@ class CkaReport(JsonRecord):
     n_blocks: int
     seed: int
     form: Literal["tokens"] = "tokens"
-    layers: tuple[LayerCka, ...]
+    layers: tuple[Row, ...]
     matrix: Float64[np.ndarray, "layers against_layers"]
     matrix_biased: Float64[np.ndarray, "layers against_layers"]
     matrix_standard_error: Float64[np.ndarray, "layers against_layers"]
@@ -361,14 +348,14 @@ def cka_study(
     )
 
 
-def _by_depth(alignment: Alignment) -> Iterator[LayerCka]:
+def _by_depth(alignment: Alignment) -> Iterator[Row]:
     layers, others = alignment.debiased.shape
     for layer in range(layers):
         other = round(layer * (others - 1) / max(1, layers - 1))
-        cka, debiased, error = (
-            None if np.isnan(matrix[layer, other]) else float(matrix[layer, other])
-            for matrix in (alignment.biased, alignment.debiased, alignment.standard_error)
-        )
-        yield LayerCka(
-            layer=layer, against_layer=other, cka=cka, debiased=debiased, standard_error=error
-        )
+        yield {
+            "layer": layer,
+            "against_layer": other,
+            "cka": float(alignment.biased[layer, other]),
+            "debiased": float(alignment.debiased[layer, other]),
+            "standard_error": float(alignment.standard_error[layer, other]),
+        }

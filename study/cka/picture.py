@@ -41,9 +41,9 @@ def draw_cka(report: CkaReport, width: Width = "full") -> Picture:
 
 
 def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
-    layers = [layer.layer for layer in report.layers]
+    layers = [layer["layer"] for layer in report.layers]
     debiased, biased, error = (
-        np.array([getattr(layer, name) for layer in report.layers], dtype=np.float64)
+        np.array([layer[name] for layer in report.layers])
         for name in ("debiased", "cka", "standard_error")
     )
     if np.isfinite(error).any():
@@ -60,9 +60,9 @@ def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
         layers,
         debiased,
         [
-            f"hidden state {layer.layer} beside {layer.against_layer}\n"
-            f"CKA {_shown(layer.debiased)} ± {_shown(layer.standard_error)}, "
-            f"biased {_shown(layer.cka)}"
+            f"hidden state {layer['layer']} beside {layer['against_layer']}\n"
+            f"CKA {_shown(layer['debiased'])} ± {_shown(layer['standard_error'])}, "
+            f"biased {_shown(layer['cka'])}"
             for layer in report.layers
         ],
     )
@@ -109,5 +109,5 @@ def _draw_matrix(picture: Picture, axes: Axes, report: CkaReport) -> None:
     )
 
 
-def _shown(value: float | None) -> str:
-    return "–" if value is None or np.isnan(value) else f"{value:.3f}"
+def _shown(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.3f}"

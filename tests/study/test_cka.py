@@ -110,11 +110,11 @@ def test_a_network_beside_itself_and_beside_an_edited_one():
     own = study(network, network)
     report = study(tuned, network)
 
-    assert [layer.debiased for layer in own.layers] == pytest.approx([1.0] * 4, abs=1e-4)
+    assert [layer["debiased"] for layer in own.layers] == pytest.approx([1.0] * 4, abs=1e-4)
     before, edit = report.layers[1], report.layers[2]
-    assert before.debiased == pytest.approx(1.0, abs=1e-4)
-    assert edit.debiased < 0.999
-    assert edit.standard_error > 0
+    assert before["debiased"] == pytest.approx(1.0, abs=1e-4)
+    assert edit["debiased"] < 0.999
+    assert edit["standard_error"] > 0
     assert (report.n_tokens, report.n_texts, report.n_blocks) == (187, 16, 15)
 
 
