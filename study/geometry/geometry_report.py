@@ -17,7 +17,6 @@ from ..texts import Text
 from .group_states import (
     SCRAMBLED,
     CollectedStates,
-    Fertility,
     GeometryOptions,
     Tokenize,
     fertility,
@@ -153,7 +152,7 @@ class GroupGeometry(JsonRecord):
     group: str
     texts: int
     tokens: int
-    fertility: Fertility | None
+    fertility: Row | None
     layers: tuple[LayerGeometry, ...]
     notes: tuple[str, ...]
 
@@ -405,7 +404,7 @@ def geometry_study(
 
 
 def _groups(
-    collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Fertility]
+    collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Row]
 ) -> list[ComparedGroup]:
     divergences = ReferenceDivergences(collected)
     return [
@@ -419,7 +418,7 @@ def _groups(
 
 
 def _group(
-    name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Fertility | None
+    name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Row | None
 ) -> GroupGeometry:
     collected = divergences.collected
     own, options = collected.by_group[name], collected.options

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
-from ...results import JsonRecord, count
+from ...results import JsonRecord, Row, count
 from ..texts import Text
 from .intrinsic_dimension import assign_blocks, distinct_rows
 from .moments import AXES, LayerStep, Moments, RowSums, StreamMoments
@@ -49,28 +49,15 @@ UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMA
 """Beginnings of the Unicode names of letters in scripts that put no space between words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fertility(JsonRecord):
-    """The fertility of one group's texts.
-
-    Attributes:
-        tokens: Of all texts, which are not cut.
-        tokens_per_word: Words end at whitespace; None in scripts without spaces between words.
-        tokens_per_character: Without whitespace.
-        unknown_share: Share of unknown tokens, 0…1; None if the tokenizer has no unknown token.
-    """
-
-    texts: int
-    tokens: int
-    tokens_per_word: float | None
-    tokens_per_character: float | None
-    unknown_share: float | None
-
-
 def fertility(
     texts: Sequence[Text], tokenize: Tokenize, *, unknown: int | None = None
-) -> dict[str, Fertility]:
-    """By group, in order of appearance; `unknown` is the id of the unknown token, if any."""
+) -> dict[str, Row]:
+    """By group, in order of appearance; `unknown` is the id of the unknown token, if any.
+
+    `tokens` are of all texts, which are not cut; words of `tokens_per_word` end at whitespace, None
+    in scripts without spaces between words; `tokens_per_character` are without whitespace;
+    `unknown_share` is that of unknown tokens, 0…1, None if the tokenizer has none.
+    """
     by_group: dict[str, list[str]] = {}
     for text in texts:
         by_group.setdefault(text.group, []).append(text.text)
@@ -84,7 +71,7 @@ def is_spaced(text: str) -> bool:
     return 2 * unspaced <= len(letters)
 
 
-def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
+def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Row:
     spelled = [word for text in texts for word in text.split()]
     n_characters = sum(map(len, spelled))
     n_tokens = n_unknown = 0
@@ -93,13 +80,13 @@ def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> 
         n_tokens += len(ids)
         n_unknown += ids.count(unknown) if unknown is not None else 0
     spaced = bool(spelled) and is_spaced("".join(spelled))
-    return Fertility(
-        texts=len(texts),
-        tokens=n_tokens,
-        tokens_per_word=n_tokens / len(spelled) if spaced else None,
-        tokens_per_character=n_tokens / n_characters if n_characters else None,
-        unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
-    )
+    return {
+        "texts": len(texts),
+        "tokens": n_tokens,
+        "tokens_per_word": n_tokens / len(spelled) if spaced else None,
+        "tokens_per_character": n_tokens / n_characters if n_characters else None,
+        "unknown_share": n_unknown / n_tokens if unknown is not None and n_tokens else None,
+    }
 
 
 SCRAMBLED = ", scrambled"

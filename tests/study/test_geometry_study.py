@@ -253,12 +253,12 @@ def test_fertility_by_words_characters_and_unknown_tokens():
 
     found = fertility(texts, lambda text: [ord(c) for c in text if c != " "], unknown=ord("o"))
 
-    english, chinese, empty = found["eng_Latn"], found["zho_Hans"], found["empty"]
+    english, chinese, empty = read(list(found.values()))
     assert (english.texts, english.tokens, english.tokens_per_word) == (2, 15, 3.75)
     assert (english.tokens_per_character, english.unknown_share) == (1.0, 3 / 15)
     assert (chinese.tokens_per_word, chinese.tokens_per_character) == (None, 1.0)
     assert (empty.tokens_per_word, empty.tokens_per_character, empty.unknown_share) == (None,) * 3
-    assert fertility(texts, lambda text: [1])["eng_Latn"].unknown_share is None
+    assert fertility(texts, lambda text: [1])["eng_Latn"]["unknown_share"] is None
 
 
 def test_scrambled_texts_have_the_same_words_in_another_order():
