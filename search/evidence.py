@@ -557,7 +557,7 @@ def _support_of(
     z: Square, is_member: Bool[np.ndarray, " models"], may_answer: MayAnswer
 ) -> Numbers:
     """A data set's support for every model, which is none of its own; −inf without one."""
-    values = np.where(may_answer, z, -np.inf)[:, is_member]
+    values = np.where(may_answer[:, is_member], z[:, is_member], -np.inf)
     best = -np.sort(-values, axis=1)[:, : len(OTHERS_WEIGH) + 1]
     weights = np.array((1.0, *OTHERS_WEIGH))[: best.shape[1]] * np.isfinite(best)
     total = weights.sum(axis=1)
