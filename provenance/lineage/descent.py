@@ -14,7 +14,7 @@ left of P, its private part, must be in C with coefficient 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -74,17 +74,6 @@ class Updates:
     def __len__(self) -> int:
         return len(self.squares)
 
-    def without(
-        self, slots: Bool[np.ndarray, " slots"], layers: Bool[np.ndarray, " layers"]
-    ) -> Updates:
-        """The same without some slots, and the layers of which nothing is left."""
-        return replace(
-            self,
-            layers=np.where(layers[:, None], np.float32(0), self.layers),
-            squares=np.where(layers, 0.0, self.squares),
-            slot_norms=np.where(slots, 0.0, self.slot_norms),
-        )
-
     def take(self, rows: Int64[np.ndarray, " rows"]) -> Updates:
         return Updates(*(getattr(self, column.name)[rows] for column in fields(self)))
 
@@ -126,51 +115,31 @@ class Neighbourhood:
         return cls(rows, gram, distances, excess, raw.sum(0), sketches[:, 0].size)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """A child with each of its candidates: what tells whether it was trained from one.
-
-    E is the difference of the two updates. Behind `private_` are the numbers of what the pair's
-    references leave of both.
-
-    Attributes:
-        cosine: Of the two updates.
-        excess: κ.
-        along: Cosine of E with the candidate's update: 0 where training went on independently.
-        step: |E| / |ΔW| of the candidate.
-        share_left: |E|² / |ΔW|² of the child.
-        layers: Mean over layers of κ, limited to −1…1.
-        private_share: What is left of the candidate's |ΔW|², 0…1.
-        private_z: How many standard errors of the sketch the child's coefficient of the
-            candidate's private part is above one half.
-        lost: Share of the candidate's |ΔW|² in slots that the child did not change.
-        shared: Share of the slots that both changed in which they are equal.
-    """
-
-    cosine: Float64[np.ndarray, " near"]
-    excess: Float64[np.ndarray, " near"]
-    along: Float64[np.ndarray, " near"]
-    step: Float64[np.ndarray, " near"]
-    share_left: Float64[np.ndarray, " near"]
-    layers: Float64[np.ndarray, " near"]
-    private_excess: Float64[np.ndarray, " near"]
-    private_along: Float64[np.ndarray, " near"]
-    private_step: Float64[np.ndarray, " near"]
-    private_share: Float64[np.ndarray, " near"]
-    private_z: Float64[np.ndarray, " near"]
-    lost: Float64[np.ndarray, " near"]
-    shared: Float64[np.ndarray, " near"]
+Numbers = dict[str, Float64[np.ndarray, " candidates"]]
+"""By the name that `odds.json` has for them, of each candidate."""
 
 
 def compare_pairs(
     updates: Updates, near: Neighbourhood, is_reference: Bool[np.ndarray, " near"]
-) -> Pairs:
-    """The numbers of a child with each of its candidates, in their order.
+) -> Numbers:
+    """What tells whether a child was trained from each of its candidates, in their order.
+
+    E is the difference of the two updates. `private …` are the numbers of what the pair's
+    references leave of both.
 
     Args:
         updates: Of the neighbourhood's rows.
         is_reference: Whether a model of the neighbourhood may be one that others are compared
             beside: not what repeats another, such as a copy or a merge.
+
+    Returns:
+        `cosine` of the two updates; `excess`: κ; `along`: cosine of E with the candidate's update,
+        0 where training went on independently; `step`: |E| / |ΔW| of the candidate; `left`:
+        |E|² / |ΔW|² of the child; `layers`: mean over layers of κ, limited to −1…1; `lost`: share
+        of the candidate's |ΔW|² in slots that the child did not change; `shared`: share of the
+        slots that both changed in which they are equal; `private share`: what is left of the
+        candidate's |ΔW|², 0…1; `private z`: how many standard errors of the sketch the child's
+        coefficient of the candidate's private part is above one half.
     """
     total = near.gram.sum(0)
     squares = np.diagonal(total)
@@ -184,24 +153,23 @@ def compare_pairs(
     both = (child > 0) & (candidates > 0)
     equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
     distances = near.distances[0, 1:]
-    return Pairs(
-        cosine=_ratio(products, np.sqrt(own * others)),
-        excess=near.excess[1:, 0],
-        along=_ratio(products - others, np.sqrt(others * distances)),
-        step=np.sqrt(_ratio(distances, others)),
-        share_left=_ratio(distances, own),
-        layers=_ratio(np.clip(excess, -1, 1).sum(0), differs.sum(0)),
-        lost=_ratio((candidates**2 * (child == 0)).sum(1), others),
-        shared=_ratio(equal.sum(1), both.sum(1)),
-        **_private(near, total, is_reference),
-    )
+    return _private(near, total, is_reference) | {
+        "cosine": _ratio(products, np.sqrt(own * others)),
+        "excess": near.excess[1:, 0],
+        "along": _ratio(products - others, np.sqrt(others * distances)),
+        "step": np.sqrt(_ratio(distances, others)),
+        "left": _ratio(distances, own),
+        "layers": _ratio(np.clip(excess, -1, 1).sum(0), differs.sum(0)),
+        "lost": _ratio((candidates**2 * (child == 0)).sum(1), others),
+        "shared": _ratio(equal.sum(1), both.sum(1)),
+    }
 
 
 def _private(
     near: Neighbourhood,
     total: Float64[np.ndarray, "all all"],
     is_reference: Bool[np.ndarray, " near"],
-) -> dict[str, Float64[np.ndarray, " candidates"]]:
+) -> Numbers:
     """The numbers of what references leave. Every candidate's are its neighbours that contain
     neither it nor the child, those of the highest cosine with one of both; a least-squares fit by
     these is subtracted from both."""
@@ -230,11 +198,11 @@ def _private(
     apart = np.maximum(child + candidate - 2 * product, 0.0)
     noise = np.sqrt(_ratio(child, candidate) / near.n_numbers)
     return {
-        "private_excess": _ratio(child - candidate, apart),
-        "private_along": _ratio(product - candidate, np.sqrt(candidate * apart)),
-        "private_step": np.sqrt(_ratio(apart, candidate)),
-        "private_share": _ratio(candidate, squares[1:]),
-        "private_z": _ratio(_ratio(product, candidate) - CONTAINS, noise),
+        "private excess": _ratio(child - candidate, apart),
+        "private along": _ratio(product - candidate, np.sqrt(candidate * apart)),
+        "private step": np.sqrt(_ratio(apart, candidate)),
+        "private share": _ratio(candidate, squares[1:]),
+        "private z": _ratio(_ratio(product, candidate) - CONTAINS, noise),
     }
 
 
@@ -271,8 +239,6 @@ def find_near(updates: Updates) -> Int64[np.ndarray, "models near"]:
 
 
 def _largest(scores: Float32[np.ndarray, "rows columns"], k: int) -> Int64[np.ndarray, "rows k"]:
-    if k == 0:
-        return np.empty((len(scores), 0), dtype=np.int64)
     chosen = np.argpartition(-scores, k - 1, axis=1)[:, :k]
     chosen.sort(axis=1)
     return chosen

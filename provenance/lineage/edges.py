@@ -179,15 +179,15 @@ def _find_candidates(
         neighbourhood = Neighbourhood.of(seen, rows)
         pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
         distances = neighbourhood.distances[0, 1:]
-        candidates.explained[row] = 1 - pairs.share_left
-        candidates.cosines[row] = pairs.cosine
+        candidates.explained[row] = 1 - pairs["left"]
+        candidates.cosines[row] = pairs["cosine"]
         if row in repeats:
             candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
             continue
         possible = forms.possible(row, near[row])
         later_by_s = np.where(possible, times[row] - times[near[row]], -np.inf)
         log_odds = pair_log_odds(pairs, distances, later_by_s)
-        log_odds[pairs.share_left <= EQUAL**2] = LIMIT  # equal in all that the model has
+        log_odds[pairs["left"] <= EQUAL**2] = LIMIT  # equal in all that the model has
         log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
         by_tokens = forms.touched.log_odds(row, near[row])
         # of a short type a rounded copy may be compared where its original is not

@@ -84,7 +84,12 @@ class Forms:
             return updates
         layers = np.ones(updates.squares.shape[1], dtype=np.bool_)
         layers[self.slot_layers[~lacks]] = False
-        return updates.without(lacks, layers)
+        return replace(
+            updates,
+            layers=np.where(layers[:, None], np.float32(0), updates.layers),
+            squares=np.where(layers, 0.0, updates.squares),
+            slot_norms=np.where(lacks, 0.0, updates.slot_norms),
+        )
 
     def possible(
         self, child: int, parents: Int64[np.ndarray, " parents"]

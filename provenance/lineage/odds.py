@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Bool, Float64
-from .descent import Pairs
+from .descent import Numbers
 
 LEVEL = 0.3
 """Probability below which no parent is named: the model hangs at the base."""
@@ -40,36 +40,29 @@ counts, with the log-odds of a unit (`weight`); `command`, `families` and `date`
 
 
 def features_of(
-    pairs: Pairs, distances: Float64[np.ndarray, " near"], in_time: Bool[np.ndarray, " near"]
-) -> dict[str, Float64[np.ndarray, " near"]]:
+    pairs: Numbers, distances: Float64[np.ndarray, " near"], in_time: Bool[np.ndarray, " near"]
+) -> Numbers:
     """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
 
     Args:
         distances: |ΔW_C − ΔW_P|².
         in_time: Whether a candidate is not known to be later than the child.
     """
-    is_forward = (pairs.excess >= FORWARD) & in_time
-    reliable = pairs.private_share / (pairs.private_share + 0.05)
-    numbers = {
-        "one": np.ones_like(pairs.step),
+    is_forward = (pairs["excess"] >= FORWARD) & in_time
+    is_unlike = pairs["cosine"] < ALIKE
+    numbers = pairs | {
+        "one": np.ones_like(distances),
         "further": _further(distances, is_forward),
-        "further of unlike": _further(distances, is_forward & (pairs.cosine < ALIKE)),
-        "explained": 1 - pairs.share_left,
-        "excess": pairs.excess,
-        "beyond": pairs.excess - 1.3,
-        "along": pairs.along,
-        "layers": pairs.layers,
-        "private": reliable,
-        "private excess": pairs.private_excess,
-        "private beyond": pairs.private_excess - 1.3,
-        "private along": pairs.private_along,
-        "private z": pairs.private_z,
-        "step": np.log(pairs.step + 1e-3),
-        "private step": np.log(pairs.private_step + 1e-3),
-        "lost": 10 * pairs.lost,
-        "shared": 20 * pairs.shared,
-        "cosine": pairs.cosine,
-        "alike": np.clip((pairs.cosine - 0.85) / 0.15, 0, 1),
+        "further of unlike": _further(distances, is_forward & is_unlike),
+        "explained": 1 - pairs["left"],
+        "beyond": pairs["excess"] - 1.3,
+        "private": pairs["private share"] / (pairs["private share"] + 0.05),
+        "private beyond": pairs["private excess"] - 1.3,
+        "step": np.log(pairs["step"] + 1e-3),
+        "private step": np.log(pairs["private step"] + 1e-3),
+        "lost": 10 * pairs["lost"],
+        "shared": 20 * pairs["shared"],
+        "alike": np.clip((pairs["cosine"] - 0.85) / 0.15, 0, 1),
     }
     return {
         row["name"]: np.clip(numbers[row["of"]], row["from"], row["to"])
@@ -90,7 +83,9 @@ def _further(
 
 
 def pair_log_odds(
-    pairs: Pairs, distances: Float64[np.ndarray, " near"], later_by_s: Float64[np.ndarray, " near"]
+    pairs: Numbers,
+    distances: Float64[np.ndarray, " near"],
+    later_by_s: Float64[np.ndarray, " near"],
 ) -> Float64[np.ndarray, " near"]:
     """Log-odds that the child was trained from each candidate, against the base.
 
