@@ -122,14 +122,13 @@ def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
     # of two the shorter is the one that was scaled down, towards the base
     columns = np.flatnonzero(~(is_parallel & is_shorter).any(axis=1))
     columns = columns[columns > 0]
-    weights = _fit(root, columns)
-    if near.raw[0, 0] and _left(root, columns, weights) > limit:
+    weights, left = _fit(root, columns)
+    if left > limit:
         return None
     columns = columns[np.argsort(-weights * lengths[columns], kind="stable")[:MOST_PARENTS]]
-    columns = columns[_fit(root, columns) >= LEAST_WEIGHT]
-    weights = _fit(root, columns)
-    alone = float(near.distances[0, 1:].min())
-    if not len(columns) or _left(root, columns, weights) > min(limit, BETTER * alone):
+    columns = columns[_fit(root, columns)[0] >= LEAST_WEIGHT]
+    weights, left = _fit(root, columns)
+    if left > min(limit, BETTER * float(near.distances[0, 1:].min())):
         return None
     if len(columns) == 1 and weights[0] > 1:
         return None  # the shorter of two is the one that was scaled down, towards the base
@@ -139,17 +138,10 @@ def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
 
 def _fit(
     root: Float64[np.ndarray, "numbers near"], columns: Int64[np.ndarray, " chosen"]
-) -> Float64[np.ndarray, " chosen"]:
+) -> tuple[Float64[np.ndarray, " chosen"], float]:
+    """Weights ≥ 0 of some columns whose sum is nearest to the first, and the square of what they
+    leave of it: all of it, of no columns."""
     if not len(columns):
-        return np.zeros(0)
-    weights: Float64[np.ndarray, " chosen"] = nnls(root[:, columns], root[:, 0])[0]
-    return weights
-
-
-def _left(
-    root: Float64[np.ndarray, "numbers near"],
-    columns: Int64[np.ndarray, " chosen"],
-    weights: Float64[np.ndarray, " chosen"],
-) -> float:
-    left = root[:, 0] - root[:, columns] @ weights
-    return float(left @ left)
+        return np.zeros(0), float(root[:, 0] @ root[:, 0])
+    weights, left = nnls(root[:, columns], root[:, 0])
+    return weights, float(left) ** 2
