@@ -20,7 +20,7 @@ from ...results import count
 from ...store import Track
 from .low_rank import FactorCollector, deal_out
 from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
-from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, settings
+from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, rank_pattern
 
 MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
@@ -112,16 +112,30 @@ class Extraction:
         return "lora" if is_added else "all"
 
     def settings(self, ranks: Mapping[Key, int]) -> bytes:
-        placed, base = self.update.placed.by_key, self.update.weights
-        chosen = settings(
-            {self.module_of[key]: rank for key, rank in ranks.items()},
-            base=base.name,
-            revision=base.revision,
-            task=self._task[0],
-            saved=self.saved,
-            is_conv1d=any(placed[key].transposed for key in ranks),
-            bias=self.bias_of(ranks),
-        )
+        """`adapter_config.json`: B A is ΔW as it is, since every alpha is the module's rank."""
+        placed, base, bias = self.update.placed.by_key, self.update.weights, self.bias_of(ranks)
+        by_module = {self.module_of[key]: rank for key, rank in ranks.items()}
+        usual, pattern = rank_pattern(by_module)
+        chosen = {
+            "alpha_pattern": pattern,
+            "base_model_name_or_path": base.name,
+            "bias": "all" if bias == "all" else "none",
+            "fan_in_fan_out": any(placed[key].transposed for key in ranks),
+            "inference_mode": True,
+            "init_lora_weights": True,
+            "lora_alpha": usual,
+            "lora_dropout": 0.0,
+            "modules_to_save": sorted(self.saved) or None,
+            "peft_type": "LORA",
+            "r": usual,
+            "rank_pattern": pattern,
+            "revision": base.revision,
+            "target_modules": sorted(by_module),
+            "task_type": self._task[0],
+            "use_dora": False,
+            "use_rslora": False,
+            **({"lora_bias": True} if bias == "lora" else {}),
+        }
         return (json.dumps(chosen, indent=2) + "\n").encode()
 
     def card(self, error: float) -> bytes:

@@ -6,10 +6,9 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -25,45 +24,14 @@ PREFIX = "base_model.model."
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def settings(
-    ranks: Mapping[str, int],
-    *,
-    base: str,
-    revision: str | None,
-    task: str | None,
-    saved: Iterable[str],
-    is_conv1d: bool,
-    bias: str,
-) -> dict[str, Any]:
-    """`adapter_config.json`: B A is ΔW as it is, since every alpha is the module's rank. `bias`:
-    `none`; `lora` for an addend of each module's bias, `all` for values in the biases' place."""
+def rank_pattern(ranks: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """The usual rank of some modules, and as `rank_pattern` those of the others."""
     usual = max(sorted(set(ranks.values())), key=list(ranks.values()).count)
     # the pattern that fits first counts, and fits every path that ends so
     longest = sorted(ranks, key=lambda module: (-len(module), module))
-    pattern = {module: ranks[module] for module in longest if ranks[module] != usual}
-    if pattern:
-        ends = tuple(f".{module}" for module in pattern)
-        pattern = {m: ranks[m] for m in longest if m in pattern or m.endswith(ends)}
-    return {
-        "alpha_pattern": pattern,
-        "base_model_name_or_path": base,
-        "bias": "all" if bias == "all" else "none",
-        "fan_in_fan_out": is_conv1d,
-        "inference_mode": True,
-        "init_lora_weights": True,
-        "lora_alpha": usual,
-        "lora_dropout": 0.0,
-        "modules_to_save": sorted(saved) or None,
-        "peft_type": "LORA",
-        "r": usual,
-        "rank_pattern": pattern,
-        "revision": revision,
-        "target_modules": sorted(ranks),
-        "task_type": task,
-        "use_dora": False,
-        "use_rslora": False,
-        **({"lora_bias": True} if bias == "lora" else {}),
-    }
+    others = tuple(module for module in longest if ranks[module] != usual)
+    ends = tuple(f".{module}" for module in others)
+    return usual, {m: ranks[m] for m in longest if m in others or m.endswith(ends)}
 
 
 @contextmanager
