@@ -46,11 +46,7 @@ class Space:
     @cached_property
     def norms(self) -> Float64[np.ndarray, "models blocks"]:
         """|x|² of each block."""
-        blocks = [
-            np.einsum("mf,mf->m", self.updates[:, b], self.updates[:, b], dtype=np.float64)
-            for b in range(self.updates.shape[1])
-        ]
-        return np.stack(blocks, axis=1)
+        return np.asarray(np.einsum("mbf,mbf->mb", self.updates, self.updates, dtype=np.float64))
 
     def products(
         self, vectors: Float64[np.ndarray, "blocks features"]
@@ -69,15 +65,11 @@ class Space:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """y ≈ Σ w x. `rows`: of the updates, by falling |w||x|; `rest`: |y − Σ w x|² by block."""
+    """y ≈ Σ w x. `rows`: of the updates, by falling |w||x|; `energy`: |y − Σ w x|²."""
 
     rows: tuple[int, ...]
     weights: Float64[np.ndarray, "parents blocks"]
-    rest: Float64[np.ndarray, " blocks"]
-
-    @property
-    def energy(self) -> float:
-        return float(self.rest.sum())
+    energy: float
 
 
 Vector = Float64[np.ndarray, "blocks features"]
@@ -124,25 +116,24 @@ class Pursuit:
         are negative are left out."""
         rows = list(rows)
         while True:
-            weights, rest = self._least_squares(rows)
+            weights, energy = self._least_squares(rows)
             lengths = np.sqrt(self.space.norms[rows])
             sums = (weights * lengths).sum(1)
             if self.signed or not (sums < 0).any():
                 break
             rows.pop(int(sums.argmin()))
         order = np.argsort(-np.abs(weights * lengths).sum(1), kind="stable")
-        return Combination(tuple(rows[i] for i in order), weights[order], rest)
+        return Combination(tuple(rows[i] for i in order), weights[order], energy)
 
     def _least_squares(
         self, rows: Sequence[int]
-    ) -> tuple[Float64[np.ndarray, "parents blocks"], Float64[np.ndarray, " blocks"]]:
-        weights = np.zeros((len(rows), len(self.target)))
-        rest = (self.target**2).sum(1)
-        for block, wanted in enumerate(self.target if len(rows) else ()):
+    ) -> tuple[Float64[np.ndarray, "parents blocks"], float]:
+        weights, energy = np.zeros((len(rows), len(self.target))), 0.0
+        for block, wanted in enumerate(self.target):
             parts = self.space.updates[rows, block].astype(np.float64).T
             weights[:, block] = np.linalg.lstsq(parts, wanted, rcond=1e-9)[0]
-            rest[block] = ((wanted - parts @ weights[:, block]) ** 2).sum()
-        return weights, rest
+            energy += float(((wanted - parts @ weights[:, block]) ** 2).sum())
+        return weights, energy
 
     def _remainder(self, rows: Sequence[int]) -> _Remainder:
         remainder = _Remainder(self.target.copy(), self.space.norms.copy(), self._fits.copy())
