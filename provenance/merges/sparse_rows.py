@@ -7,9 +7,9 @@ proof. Of TIES densities are searched; they tell which entries are kept, and so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import product
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from .merge_formulas import TIES, Formula, Method
 
 Chosen = Bool[np.ndarray, " entries"]
 Kept = Bool[np.ndarray, "parents entries"]
-Numbers = Float64[np.ndarray, " numbers"]
+SetValues = Float64[np.ndarray, "sets entries"]
 
 MOST_ERROR = 0.4
 """|file − merge| / |ΔW| from which no threshold is looked for."""
@@ -205,30 +205,24 @@ def _round_density(density: float) -> float:
     return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
 
 
-def _set_values(rows: MergeRows, gains: PerPiece) -> dict[tuple[int, ...], Entries]:
+def _sets(n_parents: int) -> Bool[np.ndarray, "sets parents"]:
+    """All sets of parents, the smaller first."""
+    sets = np.array(list(product((True, False), repeat=n_parents)))
+    return np.asarray(sets[np.argsort(sets.sum(1), kind="stable")])
+
+
+def _set_values(rows: MergeRows, gains: PerPiece) -> SetValues:
     """ΔW of every entry, were it made of a set of parents."""
-    terms = rows.parts * rows.spread(gains)
-    values: dict[tuple[int, ...], Entries] = {}
-    values[()] = np.zeros(rows.parts.shape[1])
-    for size in range(1, len(terms) + 1):
-        for members in combinations(range(len(terms)), size):
-            values[members] = terms[list(members)].sum(0)
-    return values
+    return np.asarray(_sets(len(gains)) @ (rows.parts * rows.spread(gains)))
 
 
-def _decode(
-    rows: MergeRows, values: Mapping[tuple[int, ...], Entries], error: float | Entries
-) -> tuple[Kept, Chosen]:
+def _decode(rows: MergeRows, values: SetValues, error: float | Entries) -> tuple[Kept, Chosen]:
     """Which parents each entry is made of, and whether a set fits it: that whose value is nearest,
     of those within rounding and a relative error of gains."""
-    best = np.full(len(rows.wanted), np.inf)
-    kept = np.zeros(rows.parts.shape, dtype=np.bool_)
-    for members, value in values.items():
-        distance = np.abs(value - rows.wanted)
-        nearer = (distance <= rows.slack + error * np.abs(value)) & (distance < best)
-        best[nearer] = distance[nearer]
-        kept[:, nearer] = np.isin(np.arange(len(kept)), members)[:, None]
-    return kept, np.isfinite(best)
+    distances = np.abs(values - rows.wanted)
+    distances[distances > rows.slack + error * np.abs(values)] = np.inf
+    fits: Chosen = np.isfinite(distances).any(0)
+    return _sets(len(rows.parts))[distances.argmin(0)].T & fits, fits
 
 
 def _decoded(rows: MergeRows, guess: PerParent) -> Reconstruction | None:
@@ -294,9 +288,9 @@ def _spike(wanted: Entries, part: Entries) -> float:
     return float(np.exp(np.median(logs[first : first + counts[first]])))
 
 
-def _clear(rows: MergeRows, values: Mapping[tuple[int, ...], Entries]) -> Chosen:
+def _clear(rows: MergeRows, values: SetValues) -> Chosen:
     """Entries in which no two sets are so near that rounding could take one for the other."""
-    apart = np.diff(np.sort(np.stack(list(values.values())), axis=0), axis=0).min(0)
+    apart = np.diff(np.sort(values, axis=0), axis=0).min(0)
     clear: Chosen = apart > APART * rows.slack
     return clear
 
