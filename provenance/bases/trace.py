@@ -18,7 +18,7 @@ from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, Track, write_user_file
 from ..lineage.touched import Overlap
 from ..merges.mergekit_config import mergekit_config
-from ..merges.merges import FoundMerge, find_merge
+from ..merges.merges import NO_MERGE, FoundMerge, find_merge
 from .changes import (
     describe_roles,
     describe_shapes,
@@ -55,23 +55,14 @@ class TracedModel(JsonRecord):
         layers: (layer of the model, layer of the base), of the largest stack.
         distance: |model − base| / |base| over the sampled entries of the layers.
         alternatives: Other bases that the weights fit too.
-        parents: Of a merge: `model`, `weight`; `layers` where the weight varies, `equal`: models
-            with the same update.
         merge: What is known of it as a merge, in words; empty where nothing was compared.
-        related: Models whose updates it contains, which do not explain it. Of each parent, and of
-            these, `touched` and `missing`, where both footprints tell: tokens of the parent, and
-            how many of them the model lacks.
-        density: Share of entries that a method kept of each parent.
-        unexplained: Share of |ΔW|² that parents and method do not explain.
-        complete: Whether a config file gives the model again but for rounding; None where that
-            cannot be told.
-        reconstructed_share: Of a hundredth of the entries, those that the config file gives up to
-            rounding; None without one, or weights. `chance_share`: of a wrong recipe.
-        copies: Models of the family with the same update.
         reason: Why the verdict is "unknown", in one line.
         unread: The tensors of its layers that were compared with none of the base's.
         bases: How many bases the model was compared with.
         found: The merge, for its config file; no part of the document.
+        merged: What the document says of it, by key. Of each parent, and of related models,
+            `touched` and `missing`, where both footprints tell: tokens of the parent, and how many
+            of them the model lacks.
         not_compared: Which tensors were not, and why; in the sentence and the notes.
     """
 
@@ -81,16 +72,7 @@ class TracedModel(JsonRecord):
     p: float | None = None
     layers: list[list[int]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    parents: list[dict[str, Any]] = field(default_factory=list)
-    method: str | None = None
-    reconstructed_share: float | None = None
-    chance_share: float | None = None
     merge: str = ""
-    related: list[dict[str, Any]] = field(default_factory=list)
-    density: float | None = None
-    unexplained: float | None = None
-    complete: bool | None = None
-    copies: list[str] = field(default_factory=list)
     distance: float | None = None
     correlations: dict[str, float] = field(default_factory=dict)
     alternatives: list[dict[str, Any]] = field(default_factory=list)
@@ -101,6 +83,7 @@ class TracedModel(JsonRecord):
     bytes_read: int = 0
     bytes_total: int = 0
     found: FoundMerge | None = field(default=None, repr=False)
+    merged: dict[str, Any] = field(default_factory=NO_MERGE.to_json, repr=False)
     not_compared: str = field(default="", repr=False)
 
     @property
@@ -130,7 +113,7 @@ class TracedModel(JsonRecord):
         )
 
     def to_json(self) -> dict[str, Any]:
-        return JsonRecord.to_json(self) | {"sentence": self.sentence}
+        return JsonRecord.to_json(self) | self.merged | {"sentence": self.sentence}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,16 +341,14 @@ def _say_merge(
         return
     if merge is None:
         return
-    for name, value in merge.to_json().items():
-        setattr(trace, name, value)
+    trace.found, trace.merged, trace.merge = merge, merge.to_json(), merge.sentence
     if merge.is_merge:
         trace.verdict = "merge"
     trace.notes += merge.notes
-    trace.found = merge
     if row is None or row.record.kind != "full":
         return
     own = catalog.footprints.of(row.key)
-    for named in (*trace.parents, *trace.related):
+    for named in (*trace.merged["parents"], *trace.merged["related"]):
         parent = catalog.model(named["model"], row.base)
         tokens = Overlap.of(own, catalog.footprints.of(parent.key))
         if tokens is not None and parent.record.dtype == row.record.dtype:

@@ -40,7 +40,7 @@ def _config(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     method = merge.parentage.method
     config: dict[str, Any] = {"merge_method": method}
     if method in WITH_BASE or method == "slerp":
-        config["base_model"] = _sources(merge)[0 if method == "slerp" else -1]
+        config["base_model"] = merge.sources[0 if method == "slerp" else -1]
     config["dtype"] = str(proof.arithmetic).removeprefix("torch.")
     if proof.arithmetic != merge.dtype:
         config["out_dtype"] = str(merge.dtype).removeprefix("torch.")
@@ -54,12 +54,12 @@ def _models(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     parents, method = merge.parentage.parents, merge.parentage.method
     weights = [_number(parent.weight) for parent in parents]
     if method == "slerp":
-        named = [{"model": source} for source in _sources(merge)[:-1]]
+        named = [{"model": source} for source in merge.sources[:-1]]
         return {"models": named, "parameters": {"t": weights[1]}}
     models = _weighted(merge, proof, weights)
     rest = 1 - sum(parent.weight for parent in parents)
     if method == "linear" and round(rest, SAME_DIGITS):
-        models.append({"model": _sources(merge)[-1], "parameters": {"weight": _number(rest)}})
+        models.append({"model": merge.sources[-1], "parameters": {"weight": _number(rest)}})
     return {"models": models}
 
 
@@ -70,7 +70,7 @@ def _weighted(
     for place, weight in enumerate(weights):
         sparse = {"density": _number(proof.densities[place])} if proof.densities else {}
         parameters = {"weight": weight, **sparse}
-        rows.append({"model": _sources(merge)[place], "parameters": parameters})
+        rows.append({"model": merge.sources[place], "parameters": parameters})
     return rows
 
 
@@ -85,12 +85,12 @@ def _slices(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
         span = {"layer_range": [run[0][0], run[-1][0] + 1]}
         settings = [_setting(weights, attention) for weights in run[0][1]]
         if method == "slerp":
-            sources = [{"model": source, **span} for source in _sources(merge)[:-1]]
+            sources = [{"model": source, **span} for source in merge.sources[:-1]]
             slices.append({"sources": sources, "parameters": {"t": settings[1]}})
             continue
         sources = [{**row, **span} for row in _weighted(merge, proof, settings)]
         if method in WITH_BASE:
-            sources.append({"model": _sources(merge)[-1], **span})
+            sources.append({"model": merge.sources[-1], **span})
         slices.append({"sources": sources})
     return {"slices": slices}
 
@@ -114,16 +114,6 @@ def _setting(weights: Weights, attention: str | None) -> Any:
 
 def _number(value: float) -> float:
     return float(f"{value:.6g}")
-
-
-def _sources(merge: FoundMerge) -> list[str]:
-    """Folder or Hub id of each parent, an adapter's as `BASE+ADAPTER`; the base's last."""
-    base = merge.sources.get(merge.base, merge.base)
-    sources = []
-    for parent in merge.parentage.parents:
-        source = merge.sources.get(parent.model, parent.model)
-        sources.append(f"{base}+{source}" if parent.model in merge.adapters else source)
-    return [*sources, base]
 
 
 def _comments(merge: FoundMerge, proof: Reconstruction) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ class FoundMerge:
 
     Attributes:
         base: Of the family.
-        sources: Folder or Hub id of the base and of each parent, by name.
+        sources: Folder or Hub id of each parent, an adapter's as `BASE+ADAPTER`; the base's last.
         proof: None where the weights of the model, its base or a parent cannot be read.
         modules: The name of each matrix's module, for filters of a config file.
         unequal: Tensors that are not of one shape in the models that a config file names.
@@ -45,8 +46,7 @@ class FoundMerge:
     parentage: Parentage
     proof: Reconstruction | None = None
     notes: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    adapters: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()
     modules: Mapping[Key, str] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
     unequal: tuple[str, ...] = ()
@@ -56,8 +56,18 @@ class FoundMerge:
         return self.parentage.kind in ("merge", "scaled")
 
     def to_json(self) -> dict[str, Any]:
-        """`parents` of a merge; `related`: models whose updates are part of an update that they do
-        not explain."""
+        """What `trace` says of a merge.
+
+        Returns:
+            `parents` of a merge: `model`, `weight`; `layers` where the weight varies, `equal`:
+            models with the same update. `related`: models whose updates are part of an update that
+            they do not explain. `method` and `density`, the share of entries that it kept of each
+            parent. `unexplained`: share of |ΔW|² that parents and method do not explain.
+            `complete`: whether a config file gives the model again but for rounding; None where
+            that cannot be told. `reconstructed_share`: of a hundredth of the entries, those that
+            the config file gives up to rounding, None without one, or weights; `chance_share`: of a
+            wrong recipe. `copies`: models of the family with the same update.
+        """
         found, proof = self.parentage, self.proof
         file = proof if proof and proof.method is not None and not proof.is_drawn else None
         rows = [_parent_row(parent) for parent in found.parents if found.is_related]
@@ -71,7 +81,6 @@ class FoundMerge:
             "reconstructed_share": round(file.share, 4) if file else None,
             "chance_share": round(file.chance, 4) if file else None,
             "copies": list(found.copies),
-            "merge": self.sentence,
         }
 
     @property
@@ -119,6 +128,10 @@ class FoundMerge:
         return "; its entries were drawn at random: no file makes them again" * proof.is_drawn
 
 
+NO_MERGE = FoundMerge(model="", base="", parentage=Parentage(kind="none"))
+"""What is said of a model that was not compared with a family."""
+
+
 def _parent_row(parent: Parent) -> dict[str, Any]:
     row: dict[str, Any] = {"model": parent.model, "weight": round(parent.weight, 4)}
     if parent.layers:
@@ -150,19 +163,17 @@ def find_merge(
     if own is None and source is None:
         return None
     indexed = None if own is not None else fingerprint_query(catalog, str(source), base, recipe)
-    search = catalog.look(lambda: _MergeFamily.read(view, own, indexed))
+    target, family, ids = catalog.look(lambda: _read_family(view, own, indexed))
     created = {r.id: r.record.created_at for r in catalog.models(base=base, status="indexed")}
     made = created.get(row.id) if row is not None else None
-    later = [n for n, id in enumerate(search.ids) if made and (created.get(id) or "") > made]
-    notes, excluded = list[str](), [*search.excluded]
+    later = [n for n, id in enumerate(ids) if made and (created.get(id) or "") > made]
+    notes, excluded = list[str](), [] if own is None else [ids.index(view.ids[own])]
     while True:
-        parentage = find_parents(
-            search.target, search.family, search.ids, excluded=excluded, later=later
-        )
+        parentage = find_parents(target, family, ids, excluded=excluded, later=later)
         if (mean := _mean_of_it(parentage.parents)) is None:
             break
         notes.append(f"{mean.model} is a merge of it, with a weight of {1 / mean.weight:.3g}")
-        excluded.append(search.ids.index(mean.model))
+        excluded.append(ids.index(mean.model))
     if source is None and parentage.parents:
         notes.append("its files are not there: its parents are by sketches, and not proven")
     merge = FoundMerge(model=model, base=base, parentage=parentage, notes=tuple(notes))
@@ -178,38 +189,29 @@ def _mean_of_it(parents: Sequence[Parent]) -> Parent | None:
     return above[0] if abs(sum(parent.weight for parent in parents) - 1) <= SUM_OF_MEAN else None
 
 
-@dataclass(frozen=True, slots=True)
-class _MergeFamily:
-    """The update in question and those of its family; of a large family the nearest."""
+def _read_family(
+    view: FamilyView, own: int | None, indexed: Indexed | None
+) -> tuple[FamilyUpdates, FamilyUpdates, list[str]]:
+    """The update in question, `own` row or `indexed`; those of its family, of a large one the
+    nearest; and their ids."""
 
-    target: FamilyUpdates
-    family: FamilyUpdates
-    ids: Sequence[str]
-    excluded: Sequence[int] = ()
+    def wanted(updates: FamilyUpdates) -> FamilyUpdates:
+        if indexed is not None:
+            return updates_of(indexed, updates)
+        return updates.take(np.flatnonzero(updates.keys == view.keys[own]).tolist())
 
-    @classmethod
-    def read(cls, view: FamilyView, own: int | None, indexed: Indexed | None) -> _MergeFamily:
-        keys = view.keys
-        if len(keys) > 2 * SCREENED:
-            target = view.updates(keys[:1] if own is None else keys[own : own + 1])
-            if own is None and indexed is not None:
-                target = updates_of(indexed, target)
-            near = [
-                near_rows(target, view.updates(keys[start : start + BLOCK_MODELS]))
-                for start in range(0, len(keys), BLOCK_MODELS)
-            ]
-            scores = np.concatenate(near)
-            chosen = np.sort(np.argsort(-scores, kind="stable")[:SCREENED])
-            if own is not None:
-                chosen = np.union1d(chosen, [own])
-            keys = keys[chosen]
-        updates = view.updates(keys)
-        ids = [view.ids[row] for row in np.searchsorted(view.keys, keys)]
-        if own is None:
-            assert indexed is not None
-            return cls(updates_of(indexed, updates), updates, ids)
-        place = int(np.searchsorted(keys, view.keys[own]))
-        return cls(updates.take([place]), updates, ids, (place,))
+    keys = view.keys
+    if len(keys) > 2 * SCREENED:
+        target = wanted(view.updates(keys[own or 0 :][:1]))
+        near = [
+            near_rows(target, view.updates(keys[start : start + BLOCK_MODELS]))
+            for start in range(0, len(keys), BLOCK_MODELS)
+        ]
+        chosen = np.sort(np.argsort(-np.concatenate(near), kind="stable")[:SCREENED])
+        keys = keys[chosen if own is None else np.union1d(chosen, [own])]
+    updates = view.updates(keys)
+    ids = [view.ids[row] for row in np.searchsorted(view.keys, keys)]
+    return wanted(updates), updates, ids
 
 
 def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
@@ -247,30 +249,32 @@ def _proven(catalog: Catalog, merge: FoundMerge, source: str) -> FoundMerge:
         read = [_readable(parent, sample, family) for parent in found.parents]
     except (BaseError, ModelError, RequestError) as err:
         return replace(merge, notes=(*merge.notes, f"not proven by its weights: {err}"))
-    named, weights = [parent for parent, _ in read], [parent.weight for parent in found.parents]
-    places = setting_places(sample.modules)
-    proof = reconstruct(base, merged, [rows for _, rows in read], weights, places=places)
+    named, sources, rows = zip(*read, strict=True)
+    weights, places = [parent.weight for parent in found.parents], setting_places(sample.modules)
+    proof = reconstruct(base, merged, rows, weights, places=places)
     if proof is None:
         return merge
-    rows = {parent.model: family[parent.model] for parent in named}
-    sources = {id: str(source_of(row)) for id, row in rows.items()}
-    opened = sample.base
+    of_base = str(sample.base.folder or sample.base.name)
+    called = [
+        f"{of_base}+{source}" if family[parent.model].record.kind == "adapter" else source
+        for parent, source in zip(named, sources, strict=True)
+    ]
     return replace(
         merge,
         parentage=_agreed(found, named, proof, next(slot.stack for slot, _ in base)),
         proof=proof,
-        sources={merge.base: str(opened.folder or opened.name)} | sources,
-        adapters=frozenset(id for id, row in rows.items() if row.record.kind == "adapter"),
+        sources=(*called, of_base),
         modules=sample.modules,
         dtype=next(iter(merged.values())).dtype,
-        unequal=_unequal(sample, list(sources.values())),
+        unequal=_unequal(sample, sources),
     )
 
 
 def _readable(
     parent: Parent, sample: RowSample, family: Mapping[str, ModelRow]
-) -> tuple[Parent, Matrices]:
-    """The parent under the first of its names whose files can be read, and its rows."""
+) -> tuple[Parent, str, Matrices]:
+    """The parent under the first of its names whose files can be read, where these are, and its
+    rows."""
     reasons = []
     names = (parent.model, *parent.equal)
     for name in names:
@@ -279,7 +283,7 @@ def _readable(
             if source is None:
                 raise ModelError("not-found", "its files are not there")
             others = tuple(other for other in names if other != name)
-            return replace(parent, model=name, equal=others), sample.read(source)
+            return replace(parent, model=name, equal=others), source, sample.read(source)
         except (BaseError, ModelError, RequestError) as err:
             reasons.append(f"{name}: {err}")
     raise RequestError(reasons[0])
@@ -288,12 +292,11 @@ def _readable(
 def _unequal(sample: RowSample, sources: Sequence[str]) -> tuple[str, ...]:
     """Tensors that the parents, or the base and a parent, have in different shapes."""
     refs = sample.base.weights().checkpoint.tensors
-    found: dict[str, set[tuple[int, ...]]] = {}
     of_base = {name: tuple(ref.shape) for name, ref in refs.items()}
-    for shapes in (of_base, *(sample.shapes.get(source, {}) for source in sources)):
-        for name, shape in shapes.items():
-            found.setdefault(name, set()).add(shape)
-    return tuple(sorted(name for name, shapes in found.items() if len(shapes) > 1))
+    models = of_base, *(sample.shapes.get(source, {}) for source in sources)
+    shapes = {shape for model in models for shape in model.items()}
+    counts = Counter(name for name, _ in shapes)
+    return tuple(sorted(name for name, n in counts.items() if n > 1))
 
 
 def _agreed(
