@@ -26,6 +26,7 @@ from .delta import MatrixUpdate as MatrixUpdate
 from .delta import factorise as factorise
 from .delta import flaw_of as flaw_of
 from .delta import gaussian_directions as gaussian_directions
+from .embedding import find_embedding as find_embedding
 from .families import families_below as families_below
 from .families import is_several as is_several
 from .family import Member as Member

@@ -5,7 +5,6 @@ Rows of q, k, v and of the feed-forward input, as stored, are vectors of the res
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ... import indexer
 from ...arrays import Float32
-from ...indexer import Checkpoint, Config, PlacedModel, Placement, RowBlock, read_attention_config
 
 Matrix = Float32[np.ndarray, "_rows _cols"]
 
@@ -26,15 +25,12 @@ _ATTENTION_GAINS = ("input_layernorm", "ln_1", "attention_norm")
 _FEED_FORWARD_GAINS = ("pre_feedforward_layernorm", "post_attention_layernorm", "ln_2", "ffn_norm")
 """Norms before a block, by what transformers calls them: their gains can be folded into it."""
 
-_TOKENS = re.compile(r"embed|wte|tok", re.IGNORECASE)
-_NO_TOKENS = re.compile(r"pos|type|lm_head", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One layer's matrix of a kind: `parts`, heads or neurons, of `part_rows` rows each."""
 
-    placement: Placement
+    placement: indexer.Placement
     parts: int
     part_rows: int
 
@@ -43,13 +39,13 @@ class Block:
 class ModelRows:
     """Rows of a checkpoint, each read once."""
 
-    checkpoint: Checkpoint
-    placed: PlacedModel
-    config: Config | None = None
+    checkpoint: indexer.Checkpoint
+    placed: indexer.PlacedModel
+    config: indexer.Config | None = None
     _rows: dict[tuple[str, int], Float32[np.ndarray, " cols"]] = field(default_factory=dict)
 
     @cached_property
-    def _stack(self) -> Sequence[Placement]:
+    def _stack(self) -> Sequence[indexer.Placement]:
         """The matrices of the stack that has most; a model's layers are numbered within it."""
         counts = Counter(p.slot.stack for p in self.placed.placements)
         largest = max(sorted(counts), key=counts.__getitem__)
@@ -84,22 +80,16 @@ class ModelRows:
     def _parts(self, kind: str, rows: int) -> int:
         if kind in NEURON_KINDS:
             return rows
-        attention = read_attention_config(self.config)
+        attention = indexer.read_attention_config(self.config)
         heads = attention.n_heads if kind == "q" else attention.n_kv_heads
         heads = heads or attention.n_heads or 1
         return heads if rows % heads == 0 else 1
 
     @cached_property
     def embeddings(self) -> str | None:
-        """The tensor of the tokens' embeddings; None where there is none."""
-        inside = {p.tensor for p in self.placed.placements}
-        found = {
-            name: ref.shape[0]
-            for name, ref in self.checkpoint.tensors.items()
-            if len(ref.shape) == 2 and ref.shape[1] == self.width and name not in inside
-            if _TOKENS.search(name) and not _NO_TOKENS.search(name)
-        }
-        return max(sorted(found), key=found.__getitem__, default=None)
+        """The tensor of the tokens' embeddings, as wide as the stream; None where there is none."""
+        ref = indexer.find_embedding(self.checkpoint.tensors, self.config)
+        return ref.name if ref is not None and ref.shape[1] == self.width else None
 
     @property
     def tokens(self) -> int:
@@ -122,21 +112,19 @@ class ModelRows:
         block = self.blocks[kind][layer]
         placement, first = block.placement, part * block.part_rows
         rows = range(first, first + min(n_rows, block.part_rows))
-        n_stored = self.checkpoint.tensors[placement.tensor].shape[-2]
-        start, own = (placement.index or 0) * n_stored, placement.rows or slice(None)
-        stored: Sequence[int] = range(n_stored)[own] if isinstance(own, slice) else own
-        return [(placement.tensor, start + stored[row]) for row in rows]
+        start = (placement.index or 0) * self.checkpoint.tensors[placement.tensor].shape[-2]
+        return [(placement.tensor, start + placement.row_numbers[row]) for row in rows]
 
     def read(self, wanted: Sequence[tuple[str, int]]) -> Matrix:
         """The rows in this order, float32, zeros for what is no number; adjacent ones are read
         together."""
         missing = sorted({key for key in wanted if key not in self._rows})
-        runs: list[RowBlock] = []
+        runs: list[indexer.RowBlock] = []
         for name, row in missing:
             start = row
             if runs and runs[-1].tensor == name and runs[-1].stop == row:
                 start = runs.pop().start
-            runs.append(RowBlock(name, start, row + 1))
+            runs.append(indexer.RowBlock(name, start, row + 1))
         for run, rows in self.checkpoint.stream_rows(runs):
             values = np.nan_to_num(rows.float().numpy(), posinf=0.0, neginf=0.0)
             for row, vector in zip(range(run.start, run.stop), values, strict=True):
