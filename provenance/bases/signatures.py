@@ -106,26 +106,6 @@ def _decoded(content: bytes, dtype: str) -> Float32[np.ndarray, " entries"]:
     return np.frombuffer(content, "<f2" if dtype == "F16" else "<f4").astype(np.float32)
 
 
-def make_signature(base: str, model: OpenedModel, *, registered: bool) -> StoredSignature:
-    """The signature of an opened base, under the name `base`."""
-    samples = model.samples
-    if not samples:
-        raise ModelError("no-attention", "has no layer matrix that can be sampled")
-    return StoredSignature(
-        base=base,
-        version=VERSION,
-        registered=registered,
-        source=model.source,
-        revision=model.member.record.revision,
-        facts=json.dumps(model.facts, sort_keys=True),
-        matrices=json.dumps(
-            [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
-        ),
-        runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
-        invariants=_invariants(model, registered=registered),
-    )
-
-
 def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     """What tells the base in another basis; empty where its matrices are not placed, and of a
     remote base unless it is registered: up to a hundredth of it is read, row by row."""
@@ -178,10 +158,26 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
 def _signature_of(
     catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
 ) -> StoredSignature:
+    """The signature of a base under a name, which is stored where the catalog can be written."""
     from .opened_model import open_model
 
     with open_model(spelling or name) as model:
-        signature = make_signature(name, model, registered=registered)
+        samples = model.samples
+        if not samples:
+            raise ModelError("no-attention", "has no layer matrix that can be sampled")
+        signature = StoredSignature(
+            base=name,
+            version=VERSION,
+            registered=registered,
+            source=model.source,
+            revision=model.member.record.revision,
+            facts=json.dumps(model.facts, sort_keys=True),
+            matrices=json.dumps(
+                [[s.tensor, s.group, s.layer, s.shape, s.dtype, len(s.values)] for s in samples]
+            ),
+            runs=b"".join(_encoded(s.values, s.dtype) for s in samples),
+            invariants=_invariants(model, registered=registered),
+        )
     if not catalog.read_only:
         catalog.signatures.save(signature)
     return signature

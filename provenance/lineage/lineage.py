@@ -150,19 +150,12 @@ def _document(
 
 def _edge_json(edge: Edge, names: Sequence[str], touched: TouchedTokens) -> Mapping[str, Any]:
     tokens = None if edge.parent == BASE else touched.overlap(edge.child, edge.parent)
-
-    def rounded(value: float | None) -> float | None:
-        return None if value is None else round(value, 4)
-
+    shares = {name: getattr(edge, name) for name in ("weight", "explained", "cosine")}
     return {
         "parent": names[edge.parent],
         "child": names[edge.child],
         "probability": round(edge.probability, 3),
         "kind": edge.kind,
-        "weight": rounded(edge.weight),
-        "explained": rounded(edge.explained),
-        "cosine": rounded(edge.cosine),
-        "touched": None if tokens is None else tokens.touched,
-        "missing": None if tokens is None else tokens.missing,
-        "kept": None if tokens is None else tokens.kept,
+        **{name: None if one is None else round(one, 4) for name, one in shares.items()},
+        **{name: getattr(tokens, name, None) for name in ("touched", "missing", "kept")},
     }
