@@ -20,7 +20,7 @@ def best_arborescence(
     Every node must have an edge from the root. Of equal weights the first edge is taken. Cycles of
     the best edges are contracted, all of a round at once, in O(edges · rounds).
     """
-    order = np.lexsort((np.arange(len(heads)), -weights, heads))
+    order = np.lexsort((-weights, heads))
     best: Int64[np.ndarray, " nodes"]
     best = order[np.searchsorted(heads[order], np.arange(n_nodes), side="left")]
     above = np.append(tails[best], n_nodes)

@@ -103,23 +103,17 @@ def _rank(
     one gives numbers that the shorter does not hold, and rounding would show; none is trained in
     float64. Last, that of which fewer rows of the embedding moved: the others were changed
     since."""
-    copies = [record.duplicate_of is not None for record in members]
-    downloads = [-(record.downloads or 0) for record in members]
-    rank = np.empty(len(members), dtype=np.int64)
-    at = np.arange(len(members))
     shows = updates.rounding > COARSER**2 * EQUAL**2 * updates.squares.sum(1)
     columns = (
-        at,
         forms.touched.counts,
-        np.array(downloads),
+        np.array([-(record.downloads or 0) for record in members]),
         np.where(shows, -updates.rounding, updates.rounding),
         np.array([record.dtype == "F64" for record in members]),
         np.nan_to_num(times, nan=np.inf),
-        np.array(copies),
+        np.array([record.duplicate_of is not None for record in members]),
         forms.changed(),
     )
-    rank[np.lexsort(columns)] = at
-    return rank
+    return np.argsort(np.lexsort(columns))  # of equal ones the first
 
 
 def _document(

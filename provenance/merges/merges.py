@@ -224,18 +224,18 @@ def updates_of(indexed: Indexed, like: FamilyUpdates) -> FamilyUpdates:
         for place, name in enumerate(like.layer_names):
             layers[0, place] = sketch.layers.get(name, 0.0)
     of_slot: dict[Slot, Any] = {stats.slot: stats for stats in indexed.slots}
-
-    def column(name: str) -> Any:
-        values = [getattr(of_slot.get(slot), name, None) for slot in like.slots]
-        return np.array([values], dtype=np.float64)  # NumPy makes NaN of None
-
+    known = [of_slot.get(slot) for slot in like.slots]
+    columns: dict[str, Any] = {  # NumPy makes NaN of None
+        name: np.array([[getattr(own, name, None) for own in known]], dtype=np.float64)
+        for name in SLOT_NUMBERS
+    }
     return replace(
         like,
         keys=np.array([-1], dtype=np.int64),
         sketched=np.array([sketch is not None]),
         pooled=pooled,
         layers=layers,
-        **{name: column(name) for name in SLOT_NUMBERS},
+        **columns,
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import erf
 
 from ...arrays import Bool, Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
@@ -159,10 +160,7 @@ def near_rows(target: FamilyUpdates, family: FamilyUpdates) -> Float64[np.ndarra
     """How much of an update each model explains alone, by pooled sketches: for screening."""
     products = family.pooled @ target.pooled[0]
     squares = np.einsum("mf,mf->m", family.pooled, family.pooled)
-    scores: Float64[np.ndarray, " models"] = np.where(
-        squares > 0, products.astype(np.float64) ** 2 / np.where(squares > 0, squares, 1.0), 0.0
-    )
-    return scores
+    return np.asarray(products.astype(np.float64) ** 2 / np.where(squares > 0, squares, np.inf))
 
 
 class _Search:
@@ -339,24 +337,24 @@ class _Search:
     def _zeros(self, rows: Sequence[int]) -> float:
         """The share of entries, of matrices that parents change, that a method left unchanged:
         beyond those that are unchanged in all parents, or too small a change for the storage."""
-        shares, counts = 0.0, 0
-        changed = (self.family.fro_norm[list(rows)] > 0).any(0) & (self.target.fro_norm[0] > 0)
-        for slot in np.flatnonzero(changed):
-            kept = np.nan_to_num(self.family.zero_share[list(rows), slot], nan=1.0)
-            expected = max(float(np.prod(kept)), self._rounded_away(int(slot)))
-            seen = float(np.nan_to_num(self.target.zero_share[0, slot], nan=1.0))
-            shares += max(0.0, (seen - expected) / max(1 - expected, 1e-3))
-            counts += 1
-        return shares / max(counts, 1)
-
-    def _rounded_away(self, slot: int) -> float:
-        """The share of Gaussian changes of Gaussian weights that storage rounds to none."""
-        floor, norm = (float(n[0, slot]) for n in (self.target.noise_floor, self.target.fro_norm))
-        if not (floor > 0 and norm > 0):
+        own, theirs = self.target, self.family.take(list(rows))
+        changed = (theirs.fro_norm > 0).any(0) & (own.fro_norm[0] > 0)
+        if not changed.any():
             return 0.0
-        half_steps = floor / norm * math.sqrt(3) / ROUNDING_OF_HALF_STEP
-        limits = half_steps * 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES)) / math.sqrt(2)
-        return float(np.mean([math.erf(limit) for limit in limits]))
+        kept = np.nan_to_num(theirs.zero_share[:, changed], nan=1.0).prod(0)
+        rounded = _rounded_away(own.noise_floor[0, changed] / own.fro_norm[0, changed])
+        expected = np.maximum(kept, rounded)
+        seen = np.nan_to_num(own.zero_share[0, changed], nan=1.0)
+        shares = np.maximum(0.0, seen - expected) / np.maximum(1 - expected, 1e-3)
+        return float(shares.mean())
+
+
+def _rounded_away(roundings: Float64[np.ndarray, " slots"]) -> Float64[np.ndarray, " slots"]:
+    """The share of Gaussian changes of Gaussian weights that storage rounds to none, by |rounding|
+    over |ΔW|; 0 where that is unknown."""
+    half_steps = np.nan_to_num(roundings) * math.sqrt(3) / ROUNDING_OF_HALF_STEP
+    binades = 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES))
+    return np.asarray(erf(half_steps[:, None] * binades / math.sqrt(2)).mean(1))
 
 
 def _features(updates: FamilyUpdates) -> Float32[np.ndarray, "models features"]:
