@@ -28,22 +28,14 @@ class OpenedModel:
     checkpoint: indexer.Checkpoint
 
     @property
-    def name(self) -> str:
-        return self.member.record.id
-
-    @property
     def source(self) -> str:
         """The folder, or the Hub id."""
         return str(self.member.folder or self.member.record.id)
 
-    @property
-    def config(self) -> indexer.Config | None:
-        return self.member.config
-
     @cached_property
     def matrices(self) -> tuple[indexer.LayerMatrix, ...]:
         """The matrices of numbered layers, by the headers."""
-        return indexer.layer_matrices(self.checkpoint.tensors, self.config)
+        return indexer.layer_matrices(self.checkpoint.tensors, self.member.config)
 
     def unread_beside(self, compared: Collection[str]) -> list[str]:
         """The tensors of its layers that are not among those that were compared; of experts, which
@@ -63,12 +55,12 @@ class OpenedModel:
     def rows(self) -> ModelRows | None:
         """Rows that are read one by one; None where no rule places its matrices."""
         placed = self._placed
-        return None if placed is None else ModelRows(self.checkpoint, placed, self.config)
+        return None if placed is None else ModelRows(self.checkpoint, placed, self.member.config)
 
     @cached_property
     def _placed(self) -> indexer.PlacedModel | None:
         try:
-            return indexer.place(self._shapes, self.config)
+            return indexer.place(self._shapes, self.member.config)
         except ModelError:
             return None
 
@@ -79,7 +71,7 @@ class OpenedModel:
     @cached_property
     def facts(self) -> dict[str, str | int]:
         """Type, layers, width and vocabulary, as far as the config says them."""
-        config = dict(self.config or {})
+        config = dict(self.member.config or {})
         nested = config.get("text_config")
         scopes = [config, *([nested] if isinstance(nested, dict) else [])]
         facts: dict[str, str | int] = {}
@@ -88,9 +80,8 @@ class OpenedModel:
             value = next((v for v in values if isinstance(v, str | int)), None)
             if value is not None:
                 facts[fact] = value
-        if (
-            tokens := indexer.form_of(self.checkpoint.tensors, self.matrices).vocabulary
-        ) is not None:
+        tokens = indexer.form_of(self.checkpoint.tensors, self.matrices).vocabulary
+        if tokens is not None:
             facts["vocabulary"] = tokens
         return facts
 

@@ -116,7 +116,7 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     try:
         return make_invariants(model.rows).to_bytes()
     except ModelError as err:
-        log.debug("%s: %s", model.name, err)
+        log.debug("%s: %s", model.member.record.id, err)
         return b""
 
 

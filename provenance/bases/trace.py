@@ -292,7 +292,7 @@ def check_claims(subject: TraceSubject, trace: TracedModel) -> None:
     """Say where the model's own files name another base than its weights show."""
     model = subject.model
     claims = model.member.claims
-    if {model.name, model.source} & set(claims):
+    if {model.member.record.id, model.source} & set(claims):
         trace.notes.append("its card names the model itself as its base")
     if trace.base is None:
         return

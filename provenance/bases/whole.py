@@ -45,9 +45,10 @@ def compare_mapped(
     """
     if not found.by_name:
         return NotCompared("its tensors have other names")
-    ours, theirs = (parameters(m.checkpoint, m.config) for m in (model, other))
+    configs = model.member.config, other.member.config
+    ours, theirs = map(parameters, (model.checkpoint, other.checkpoint), configs)
     layers = [(child.tensor, own.tensor) for child, own in found.pairs]
-    ours_to_theirs = counterparts(ours, theirs, layers, (model.config, other.config))
+    ours_to_theirs = counterparts(ours, theirs, layers, configs)
     new = unmapped_layers(model.matrices, [(stack, layer) for stack, layer, _ in found.layers])
     left_out = unmapped_layers(other.matrices, [(stack, own) for stack, _, own in found.layers])
     matrices = {matrix.tensor for matrix in model.matrices}
