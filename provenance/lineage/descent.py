@@ -46,6 +46,13 @@ EQUAL_NORMS = 1e-6
 """Relative difference of two norms of a slot up to which its updates count as equal."""
 
 
+PerModel = Float64[np.ndarray, " models"]
+Rows = Int64[np.ndarray, " models"]
+PerNear = Float64[np.ndarray, " near"]
+IsNear = Bool[np.ndarray, " near"]
+"""Of the models of a neighbourhood, or of a child's candidates."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
     """What descent is read from: a row a model.
@@ -61,7 +68,7 @@ class Updates:
     pooled: Float32[np.ndarray, "models 1024"]
     layers: Float32[np.ndarray, "models layers 256"]
     squares: Float64[np.ndarray, "models layers"]
-    rounding: Float64[np.ndarray, " models"]
+    rounding: PerModel
     slot_norms: Float64[np.ndarray, "models slots"]
 
     @classmethod
@@ -119,9 +126,7 @@ Numbers = dict[str, Float64[np.ndarray, " candidates"]]
 """By the name that `odds.json` has for them, of each candidate."""
 
 
-def compare_pairs(
-    updates: Updates, near: Neighbourhood, is_reference: Bool[np.ndarray, " near"]
-) -> Numbers:
+def compare_pairs(updates: Updates, near: Neighbourhood, is_reference: IsNear) -> Numbers:
     """What tells whether a child was trained from each of its candidates, in their order.
 
     E is the difference of the two updates. `private …` are the numbers of what the pair's
@@ -166,9 +171,7 @@ def compare_pairs(
 
 
 def _private(
-    near: Neighbourhood,
-    total: Float64[np.ndarray, "all all"],
-    is_reference: Bool[np.ndarray, " near"],
+    near: Neighbourhood, total: Float64[np.ndarray, "all all"], is_reference: IsNear
 ) -> Numbers:
     """The numbers of what references leave. Every candidate's are its neighbours that contain
     neither it nor the child, those of the highest cosine with one of both; a least-squares fit by

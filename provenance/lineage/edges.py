@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Float64, Int64
 from .arborescence import best_arborescence
-from .descent import Neighbourhood, Updates, compare_pairs, find_near
+from .descent import Neighbourhood, PerModel, Rows, Updates, compare_pairs, find_near
 from .forms import Forms
 from .odds import LEVEL, RESHAPED, pair_log_odds
 from .repeats import EQUAL, Kind, Repeat, find_repeat, group_equal
@@ -62,10 +62,7 @@ class _ParentEvidence:
 
 
 def infer_edges(
-    updates: Updates,
-    times: Float64[np.ndarray, " models"],
-    rank: Int64[np.ndarray, " models"],
-    forms: Forms | None = None,
+    updates: Updates, times: PerModel, rank: Rows, forms: Forms | None = None
 ) -> list[Edge]:
     """The parents of each model: one edge, or several of a merge, in order of row.
 
@@ -103,7 +100,7 @@ def infer_edges(
     return sorted(edges, key=lambda edge: edge.child)
 
 
-def _of_its_form(child: int, parent: int, equal: Int64[np.ndarray, " models"], forms: Forms) -> int:
+def _of_its_form(child: int, parent: int, equal: Rows, forms: Forms) -> int:
     """Of a parent and the models with its update the first of the child's form; else the parent."""
     alike: list[int] = equal[forms.same(child, equal)].tolist()
     return parent if parent in alike or not alike else alike[0]
@@ -120,19 +117,15 @@ def _copy(parent: int, child: int, probability: float, *, is_same: bool) -> Edge
     )
 
 
-def _originals(
-    first: Int64[np.ndarray, " models"], rank: Int64[np.ndarray, " models"]
-) -> Int64[np.ndarray, " models"]:
+def _originals(first: Rows, rank: Rows) -> Rows:
     """The row of the smallest rank of each group."""
     order = np.lexsort((rank, first))
     groups, starts = np.unique(first[order], return_index=True)
-    original: Int64[np.ndarray, " models"] = order[starts][np.searchsorted(groups, first)]
+    original: Rows = order[starts][np.searchsorted(groups, first)]
     return original
 
 
-def _edges_of_different(
-    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
-) -> Iterator[Edge]:
+def _edges_of_different(updates: Updates, times: PerModel, forms: Forms) -> Iterator[Edge]:
     """The edges among models that are all different and changed."""
     candidates = _find_candidates(updates, times, forms)
     n_models, n_near = candidates.rows.shape
@@ -147,9 +140,7 @@ def _edges_of_different(
         yield from _edges_of(child, parents, candidates)
 
 
-def _find_candidates(
-    updates: Updates, times: Float64[np.ndarray, " models"], forms: Forms
-) -> _ParentEvidence:
+def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _ParentEvidence:
     near = find_near(updates)
     around = [np.append(row, near[row]) for row in range(len(updates))]
 
@@ -198,9 +189,7 @@ def _find_candidates(
     return candidates
 
 
-def _keep_likeliest_of_rounded(
-    candidates: _ParentEvidence, rounding: Float64[np.ndarray, " models"]
-) -> None:
+def _keep_likeliest_of_rounded(candidates: _ParentEvidence, rounding: PerModel) -> None:
     """Of a model and its rounded copies one is a candidate: a share of the probability for each
     would leave none likely enough."""
     original = np.arange(len(rounding))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
+from ...arrays import Bool, Int64
 from ...records import ModelRecord
 from ...store import Catalog, FamilyUpdates
-from .descent import Updates
+from .descent import PerModel, Rows, Updates
 from .touched import TouchedTokens
 
 
@@ -27,8 +27,8 @@ class Forms:
 
     lacks: Bool[np.ndarray, "models slots"]
     slot_layers: Int64[np.ndarray, " slots"]
-    layers: Float64[np.ndarray, " models"]
-    vocabulary: Float64[np.ndarray, " models"]
+    layers: PerModel
+    vocabulary: PerModel
     base_layers: float
     base_vocabulary: float
     touched: TouchedTokens
@@ -40,7 +40,7 @@ class Forms:
         base: str,
         members: Sequence[ModelRecord],
         updates: FamilyUpdates,
-        rows: Int64[np.ndarray, " models"],
+        rows: Rows,
         touched: TouchedTokens,
     ) -> Forms:
         """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
@@ -121,9 +121,7 @@ class Forms:
         return counts
 
 
-def _vocabulary_of(
-    catalog: Catalog, base: str, vocabulary: Float64[np.ndarray, " models"]
-) -> float:
+def _vocabulary_of(catalog: Catalog, base: str, vocabulary: PerModel) -> float:
     for signature in catalog.signatures.all(base):
         tokens = json.loads(signature.facts).get("vocabulary")
         if isinstance(tokens, int):

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Float64, Int64
 from ...errors import UnknownRecipe
 from ...records import ModelRecord, Recipe
 from ...store import Catalog
 from .claims import read_claims
-from .descent import Updates
+from .descent import PerModel, Rows, Updates
 from .edges import BASE, Edge, infer_edges
 from .forms import Forms
 from .odds import LEVEL
@@ -76,7 +75,7 @@ def choose_linear_recipe(catalog: Catalog, base: str, name: str | None) -> Recip
     raise UnknownRecipe(f"{base}: no recipe of this family keeps linear sketches: {again}")
 
 
-def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " models"], int]:
+def read_times(texts: Sequence[str | None]) -> tuple[PerModel, int]:
     """Seconds, NaN where unknown; how many are in the future, and therefore unknown too."""
     latest = datetime.now(UTC).timestamp() + AHEAD_S
     times = np.full(len(texts), np.nan)
@@ -92,12 +91,7 @@ def read_times(texts: Sequence[str | None]) -> tuple[Float64[np.ndarray, " model
     return times, int(future.sum())
 
 
-def _rank(
-    members: Sequence[ModelRecord],
-    times: Float64[np.ndarray, " models"],
-    updates: Updates,
-    forms: Forms,
-) -> Int64[np.ndarray, " models"]:
+def _rank(members: Sequence[ModelRecord], times: PerModel, updates: Updates, forms: Forms) -> Rows:
     """Which of equal models is likelier their original: what has more of the base's form, is named
     as one, or older, or downloaded more. Of two stored types the shorter: training in the longer
     one gives numbers that the shorter does not hold, and rounding would show; none is trained in

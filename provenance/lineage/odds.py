@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import Bool, Float64
-from .descent import Numbers
+from .descent import IsNear, Numbers, PerNear
 
 LEVEL = 0.3
 """Probability below which no parent is named: the model hangs at the base."""
@@ -39,9 +38,7 @@ FITTED: Mapping[str, Any] = json.loads(files(__package__).joinpath("odds.json").
 counts, with the log-odds of a unit (`weight`); `command`, `families` and `date` of the fit."""
 
 
-def features_of(
-    pairs: Numbers, distances: Float64[np.ndarray, " near"], in_time: Bool[np.ndarray, " near"]
-) -> Numbers:
+def features_of(pairs: Numbers, distances: PerNear, in_time: IsNear) -> Numbers:
     """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
 
     Args:
@@ -71,22 +68,16 @@ def features_of(
     }
 
 
-def _further(
-    distances: Float64[np.ndarray, " near"], among: Bool[np.ndarray, " near"]
-) -> Float64[np.ndarray, " near"]:
+def _further(distances: PerNear, among: IsNear) -> PerNear:
     """log of each squared distance over the least of some candidates; of all, if there are none."""
     nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
     smallest = np.finfo(np.float64).tiny
-    logs: Float64[np.ndarray, " near"] = np.log(np.maximum(distances, smallest))
+    logs: PerNear = np.log(np.maximum(distances, smallest))
     logs -= np.log(max(float(nearest), smallest))
     return logs
 
 
-def pair_log_odds(
-    pairs: Numbers,
-    distances: Float64[np.ndarray, " near"],
-    later_by_s: Float64[np.ndarray, " near"],
-) -> Float64[np.ndarray, " near"]:
+def pair_log_odds(pairs: Numbers, distances: PerNear, later_by_s: PerNear) -> PerNear:
     """Log-odds that the child was trained from each candidate, against the base.
 
     Args:
@@ -94,7 +85,7 @@ def pair_log_odds(
             the times is unknown.
     """
     features = features_of(pairs, distances, ~(later_by_s < -TOLERANCE_S))
-    log_odds: Float64[np.ndarray, " near"] = np.select(
+    log_odds: PerNear = np.select(
         [later_by_s > TOLERANCE_S, later_by_s < -TOLERANCE_S], [LATER, EARLIER], 0.0
     )
     for row in FITTED["features"]:

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from ...arrays import Float64, Int64
-from .descent import Neighbourhood, Updates
+from .descent import Neighbourhood, Rows, Updates
 
 EQUAL = 1e-3
 """|ΔW − ΔW'| up to which two updates are equal, as a share of one: what float32 leaves of a product
@@ -62,7 +62,7 @@ class Repeat:
     weights: tuple[float, ...] = ()
 
 
-def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
+def group_equal(updates: Updates) -> Rows:
     """The first row of those with an equal update, for each row."""
     squares = updates.squares.sum(1)
     order = np.argsort(squares, kind="stable")
@@ -76,7 +76,7 @@ def group_equal(updates: Updates) -> Int64[np.ndarray, " models"]:
     ends = np.concatenate(pairs, axis=1)
     graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(len(order), len(order)))
     _, groups = connected_components(graph, directed=False)
-    first: Int64[np.ndarray, " models"] = np.unique(groups, return_index=True)[1][groups]
+    first: Rows = np.unique(groups, return_index=True)[1][groups]
     return first
 
 

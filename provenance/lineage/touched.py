@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
+from ...arrays import Bool, Int64
 from ...records import Footprint, ModelRecord
 from ...store import Catalog
+from .descent import PerModel, PerNear
 from .repeats import COARSER
 
 KINDS = ("exact", "frozen")
@@ -95,15 +96,11 @@ class TouchedTokens:
 
     footprints: Sequence[Footprint | None]
     is_full: Bool[np.ndarray, " models"]
-    rounding: Float64[np.ndarray, " models"]
+    rounding: PerModel
 
     @classmethod
     def of_family(
-        cls,
-        catalog: Catalog,
-        base: str,
-        members: Sequence[ModelRecord],
-        rounding: Float64[np.ndarray, " models"],
+        cls, catalog: Catalog, base: str, members: Sequence[ModelRecord], rounding: PerModel
     ) -> TouchedTokens:
         known = {one.model: one.footprint for one in catalog.footprints.all(base)}
         is_full = np.array([record.kind == "full" for record in members], dtype=np.bool_)
@@ -135,9 +132,7 @@ class TouchedTokens:
             return None
         return Overlap.of(self.footprints[child], self.footprints[parent])
 
-    def log_odds(
-        self, child: int, parents: Int64[np.ndarray, " near"]
-    ) -> Float64[np.ndarray, " near"]:
+    def log_odds(self, child: int, parents: Int64[np.ndarray, " near"]) -> PerNear:
         """What is added to those of each candidate; 0 where nothing is known."""
         overlaps = [self.overlap(child, parent) for parent in parents.tolist()]
         return np.array([0.0 if one is None else one.log_odds for one in overlaps])

@@ -33,6 +33,11 @@ LEAST_OWN = 1e-6
 
 ROUNDS = 6
 
+Vector = Float64[np.ndarray, "blocks features"]
+Products = Float64[np.ndarray, "models blocks"]
+Weights = Float64[np.ndarray, "parents blocks"]
+Allowed = Bool[np.ndarray, " models"]
+
 
 @dataclass(frozen=True, eq=False)
 class Space:
@@ -41,22 +46,20 @@ class Space:
 
     updates: Float32[np.ndarray, "models blocks features"]
     dims: float
-    _of_rows: dict[int, Float64[np.ndarray, "models blocks"]] = field(default_factory=dict)
+    _of_rows: dict[int, Products] = field(default_factory=dict)
 
     @cached_property
-    def norms(self) -> Float64[np.ndarray, "models blocks"]:
+    def norms(self) -> Products:
         """|x|² of each block."""
         return np.asarray(np.einsum("mbf,mbf->mb", self.updates, self.updates, dtype=np.float64))
 
-    def products(
-        self, vectors: Float64[np.ndarray, "blocks features"]
-    ) -> Float64[np.ndarray, "models blocks"]:
+    def products(self, vectors: Vector) -> Products:
         """Of every update with one vector a block. Peak: no copy of the updates."""
         short = vectors.astype(np.float32)
         blocks = [self.updates[:, b] @ short[b] for b in range(len(short))]
         return np.stack(blocks, axis=1).astype(np.float64)
 
-    def products_of(self, row: int) -> Float64[np.ndarray, "models blocks"]:
+    def products_of(self, row: int) -> Products:
         """Of every update with one of them; each is computed once."""
         if row not in self._of_rows:
             self._of_rows[row] = self.products(self.updates[row].astype(np.float64))
@@ -68,12 +71,8 @@ class Combination:
     """y ≈ Σ w x. `rows`: of the updates, by falling |w||x|; `energy`: |y − Σ w x|²."""
 
     rows: tuple[int, ...]
-    weights: Float64[np.ndarray, "parents blocks"]
+    weights: Weights
     energy: float
-
-
-Vector = Float64[np.ndarray, "blocks features"]
-Products = Float64[np.ndarray, "models blocks"]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +93,7 @@ class Pursuit:
 
     space: Space
     target: Vector
-    allowed: Bool[np.ndarray, " models"]
+    allowed: Allowed
     signed: bool
     floor: float
 
@@ -125,9 +124,7 @@ class Pursuit:
         order = np.argsort(-np.abs(weights * lengths).sum(1), kind="stable")
         return Combination(tuple(rows[i] for i in order), weights[order], energy)
 
-    def _least_squares(
-        self, rows: Sequence[int]
-    ) -> tuple[Float64[np.ndarray, "parents blocks"], float]:
+    def _least_squares(self, rows: Sequence[int]) -> tuple[Weights, float]:
         weights, energy = np.zeros((len(rows), len(self.target))), 0.0
         for block, wanted in enumerate(self.target):
             parts = self.space.updates[rows, block].astype(np.float64).T

@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import erf
 
-from ...arrays import Bool, Float32, Float64
+from ...arrays import Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ...store import FamilyUpdates
-from .combination import MOST_PARENTS, Combination, Pursuit, Space
+from .combination import MOST_PARENTS, Allowed, Combination, Pursuit, Space
 from .merge_formulas import Method
 
 Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
@@ -212,7 +212,7 @@ class _Search:
         equal: list[int] = near[is_equal].tolist()
         return equal
 
-    def parentage(self, allowed: Bool[np.ndarray, " models"]) -> Parentage:
+    def parentage(self, allowed: Allowed) -> Parentage:
         """Sums first, with one weight a model, then by layer, then with negative ones; then without
         each model of the sum, which may be made of it; then methods that leave noise."""
         sums = self._pursuit(self.whole, allowed, signed=False).combination()
@@ -223,9 +223,7 @@ class _Search:
             return self._copy()
         return self._sparse(sums)
 
-    def _trials(
-        self, first: Combination, allowed: Bool[np.ndarray, " models"]
-    ) -> Iterator[Combination]:
+    def _trials(self, first: Combination, allowed: Allowed) -> Iterator[Combination]:
         yield first
         yield self.refit(first.rows)
         yield self._pursuit(self.by_layer, allowed, signed=True).combination()
@@ -238,9 +236,7 @@ class _Search:
             others[row] = False
             yield self._pursuit(self.whole, others, signed=False).combination()
 
-    def _pursuit(
-        self, space: Space, allowed: Bool[np.ndarray, " models"], *, signed: bool
-    ) -> Pursuit:
+    def _pursuit(self, space: Space, allowed: Allowed, *, signed: bool) -> Pursuit:
         target = self.wholes if space is self.whole else self.layers
         floor = np.clip(self.floor.sum() / self.energy, LEAST_REST**2, NEARLY) * self.energy
         return Pursuit(space, target, allowed, signed, float(floor))
