@@ -107,8 +107,7 @@ class AuditedFamily:
     @property
     def changed(self) -> Bool[np.ndarray, "models slots"]:
         """Whether a model changed a slot; False where it has no number of it."""
-        changed: Bool[np.ndarray, "models slots"] = np.nan_to_num(self.updates.fro_norm) > 0.0
-        return changed
+        return np.asarray(np.nan_to_num(self.updates.fro_norm) > 0.0)
 
     def base_norms(self) -> Float64[np.ndarray, " slots"]:
         """|W| of each slot of the base, the median over the models that tell; NaN of no model."""

@@ -146,14 +146,14 @@ class Extraction:
 
     @property
     def notes(self) -> list[str]:
-        shapes = self.update.checkpoint.tensors
+        refs, of_base = self.update.checkpoint.tensors, self.update.weights.checkpoint.tensors
         notes = []
-        for name in sorted(self.others.reshaped):
-            ours = shapes[self.others.stored[name]].shape
-            theirs = self.update.weights.checkpoint.tensors[self.others.in_base[name]].shape
-            line = f"{name} is {_sizes(ours)}, in the base {_sizes(theirs)}: bring the base to "
-            resize = f"; model.resize_token_embeddings({ours[0]}) does it for embeddings"
-            notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
+        for name, tensor in sorted(self.others.in_base.items()):
+            ours, theirs = refs[self.others.stored[name]].shape, of_base[tensor].shape
+            if ours != theirs:
+                line = f"{name} is {_sizes(ours)}, in the base {_sizes(theirs)}: bring the base to "
+                resize = f"; model.resize_token_embeddings({ours[0]}) does it for embeddings"
+                notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
         return notes
 
     def tensors(self, ranks: Mapping[Key, int]) -> dict[str, torch.Tensor]:

@@ -99,13 +99,11 @@ class OtherTensors:
         stored: The stored tensor of each parameter of the model, by its name in memory.
         in_base: The base's stored tensor, of those that it has.
         changed: Those that the base lacks, or has with another shape or other values.
-        reshaped: Of these those with another shape.
     """
 
     stored: Mapping[str, str]
     in_base: Mapping[str, str]
     changed: frozenset[str]
-    reshaped: frozenset[str]
 
 
 def compare_others(update: OpenUpdate) -> OtherTensors:
@@ -121,7 +119,7 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
     ours_to_theirs = counterparts(stored, theirs, pairs, (update.member.config, base.config))
     layers = {name_in_memory(p.tensor, update.member.config) for p in update.placed.placements}
     layers = {name for name in layers if not _NO_TARGET.search(f"{base.architecture} {name}")}
-    in_base, changed, reshaped = {}, set(), set()
+    in_base, changed = {}, set()
     for name, tensor in stored.items():
         ref = model.tensors[tensor]
         if name in layers or ref.dtype not in ("F64", "F32", "F16", "BF16"):
@@ -129,14 +127,10 @@ def compare_others(update: OpenUpdate) -> OtherTensors:
         other = ours_to_theirs[name]
         if other is not None:
             in_base[name] = other
-            if base.checkpoint.tensors[other].shape != ref.shape:
-                reshaped.add(name)
-        is_there = other is not None and name not in reshaped
-        if not is_there or not are_equal(model, tensor, base.checkpoint, in_base[name]):
+        has_shape = other is not None and base.checkpoint.tensors[other].shape == ref.shape
+        if not has_shape or not are_equal(model, tensor, base.checkpoint, in_base[name]):
             changed.add(name)
-    return OtherTensors(
-        stored=stored, in_base=in_base, changed=frozenset(changed), reshaped=frozenset(reshaped)
-    )
+    return OtherTensors(stored=stored, in_base=in_base, changed=frozenset(changed))
 
 
 def counterparts(
@@ -178,7 +172,7 @@ def saved_modules(
     }
     wanted = {name.rpartition(".")[0] for name in changed}
     taken = {path for path in paths if path.endswith(tuple({*wanted, *always}))}
-    while more := {path for path in paths if path.endswith(tuple(taken))} - taken if taken else ():
+    while more := {path for path in paths if path.endswith(tuple(taken))} - taken:
         taken |= more
     return sorted(
         path for path in taken if not any(path.startswith(f"{other}.") for other in taken)

@@ -121,8 +121,7 @@ def _originals(first: Rows, rank: Rows) -> Rows:
     """The row of the smallest rank of each group."""
     order = np.lexsort((rank, first))
     groups, starts = np.unique(first[order], return_index=True)
-    original: Rows = order[starts][np.searchsorted(groups, first)]
-    return original
+    return np.asarray(order[starts][np.searchsorted(groups, first)])
 
 
 def _edges_of_different(updates: Updates, times: PerModel, forms: Forms) -> Iterator[Edge]:

@@ -102,23 +102,20 @@ class Forms:
         restored |= (layers > self.base_layers) & (self.layers[child] < layers)
         is_base = self.vocabulary[child] == self.base_vocabulary
         restored |= is_base & ~np.isnan(vocabulary) & (vocabulary != self.base_vocabulary)
-        possible: Bool[np.ndarray, " parents"] = ~restored
-        return possible
+        return np.asarray(~restored)
 
     def same(self, model: int, others: Int64[np.ndarray, " others"]) -> Bool[np.ndarray, " others"]:
         """Whether nothing differs that is known of a model and of each of others."""
         differs = (self.lacks[others] != self.lacks[model]).any(axis=1)
         for numbers in (self.layers, self.vocabulary):
             differs |= np.abs(numbers[others] - numbers[model]) > 0
-        same: Bool[np.ndarray, " others"] = ~differs
-        return same
+        return np.asarray(~differs)
 
     def changed(self) -> Int64[np.ndarray, " models"]:
         """How much each model's form is not the base's: the larger, the later of two."""
         layers = ~np.isnan(self.layers) & (self.layers != self.base_layers)
         vocabulary = ~np.isnan(self.vocabulary) & (self.vocabulary != self.base_vocabulary)
-        counts: Int64[np.ndarray, " models"] = self.lacks.sum(axis=1) + layers + vocabulary
-        return counts
+        return np.asarray(self.lacks.sum(axis=1) + layers + vocabulary)
 
 
 def _vocabulary_of(catalog: Catalog, base: str, vocabulary: PerModel) -> float:

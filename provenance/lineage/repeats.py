@@ -76,8 +76,7 @@ def group_equal(updates: Updates) -> Rows:
     ends = np.concatenate(pairs, axis=1)
     graph = csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(len(order), len(order)))
     _, groups = connected_components(graph, directed=False)
-    first: Rows = np.unique(groups, return_index=True)[1][groups]
-    return first
+    return np.asarray(np.unique(groups, return_index=True)[1][groups])
 
 
 def find_repeat(updates: Updates, near: Neighbourhood) -> Repeat | None:

@@ -291,8 +291,7 @@ def _spike(wanted: Entries, part: Entries) -> float:
 def _clear(rows: MergeRows, values: SetValues) -> Chosen:
     """Entries in which no two sets are so near that rounding could take one for the other."""
     apart = np.diff(np.sort(values, axis=0), axis=0).min(0)
-    clear: Chosen = apart > APART * rows.slack
-    return clear
+    return np.asarray(apart > APART * rows.slack)
 
 
 def _gains_of(rows: MergeRows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiece:
