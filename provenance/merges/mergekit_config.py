@@ -51,32 +51,30 @@ def _config(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
 
 
 def _models(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
-    parents, method = merge.parentage.parents, merge.parentage.method
-    weights = [_number(parent.weight) for parent in parents]
-    if method == "slerp":
-        named = [{"model": source} for source in merge.sources[:-1]]
-        return {"models": named, "parameters": {"t": weights[1]}}
-    models = _weighted(merge, proof, weights)
+    parents = merge.parentage.parents
+    models, shared = _weighted(merge, proof, [_number(parent.weight) for parent in parents], {})
     rest = 1 - sum(parent.weight for parent in parents)
-    if method == "linear" and round(rest, SAME_DIGITS):
+    if merge.parentage.method == "linear" and round(rest, SAME_DIGITS):
         models.append({"model": merge.sources[-1], "parameters": {"weight": _number(rest)}})
-    return {"models": models}
+    return {"models": models} | shared
 
 
 def _weighted(
-    merge: FoundMerge, proof: Reconstruction, weights: Sequence[Any]
-) -> list[dict[str, Any]]:
-    rows = []
-    for place, weight in enumerate(weights):
+    merge: FoundMerge, proof: Reconstruction, weights: Sequence[Any], span: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The parents in a span of layers with their parameters, and those that they share."""
+    models = [{"model": source, **span} for source in merge.sources[:-1]]
+    if merge.parentage.method == "slerp":
+        return models, {"parameters": {"t": weights[1]}}
+    for place, (model, weight) in enumerate(zip(models, weights, strict=True)):
         sparse = {"density": _number(proof.densities[place])} if proof.densities else {}
-        parameters = {"weight": weight, **sparse}
-        rows.append({"model": merge.sources[place], "parameters": parameters})
-    return rows
+        model["parameters"] = {"weight": weight, **sparse}
+    return models, {}
 
 
 def _slices(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     """Runs of layers with equal weights."""
-    method, attention = merge.parentage.method, attention_name(merge.modules)
+    attention = attention_name(merge.modules)
     slices = []
     same = groupby(
         enumerate(_by_layer(merge, proof)), key=lambda row: np.round(row[1], SAME_DIGITS).tolist()
@@ -84,14 +82,10 @@ def _slices(merge: FoundMerge, proof: Reconstruction) -> dict[str, Any]:
     for run in (list(own) for _, own in same):
         span = {"layer_range": [run[0][0], run[-1][0] + 1]}
         settings = [_setting(weights, attention) for weights in run[0][1]]
-        if method == "slerp":
-            sources = [{"model": source, **span} for source in merge.sources[:-1]]
-            slices.append({"sources": sources, "parameters": {"t": settings[1]}})
-            continue
-        sources = [{**row, **span} for row in _weighted(merge, proof, settings)]
-        if method in WITH_BASE:
+        sources, shared = _weighted(merge, proof, settings, span)
+        if merge.parentage.method in WITH_BASE:
             sources.append({"model": merge.sources[-1], **span})
-        slices.append({"sources": sources})
+        slices.append({"sources": sources} | shared)
     return {"slices": slices}
 
 
