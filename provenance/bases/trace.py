@@ -375,13 +375,8 @@ def trace_model(
     offline: bool = False,
     mergekit: Path | None = None,
 ) -> dict[str, Any]:
-    """The document of `trace`: which base a model comes from, and what was done to it.
-
-    Args:
-        model: An indexed id, a folder, or a Hub id.
-        family: The base of an indexed id, where several families have it.
-        offline: Whether only files on this machine are read.
-        mergekit: The file to write a merge's config into.
+    """The document of `trace`: which base a model comes from, and what was done to it. `family`:
+    the base of an indexed id, where several families have it.
 
     Raises:
         UnknownModel: there is none.

@@ -227,7 +227,6 @@ def extract_adapter(
     Args:
         rank: Of every layer matrix that changed; none where `budget` is given.
         budget: Bytes that the folder may have; ranks are dealt out by energy.
-        track: Shows the progress over layer matrices.
 
     Raises:
         RequestError: the budget does not hold what is saved whole, or the folder is taken.

@@ -56,17 +56,14 @@ class FoundMerge:
         return self.parentage.kind in ("merge", "scaled")
 
     def to_json(self) -> dict[str, Any]:
-        """What `trace` says of a merge.
+        """What `trace` says of a merge, beside the numbers of its `Parentage`.
 
         Returns:
-            `parents` of a merge: `model`, `weight`; `layers` where the weight varies, `equal`:
-            models with the same update. `related`: models whose updates are part of an update that
-            they do not explain. `method` and `density`, the share of entries that it kept of each
-            parent. `unexplained`: share of |ΔW|² that parents and method do not explain.
-            `complete`: whether a config file gives the model again but for rounding; None where
-            that cannot be told. `reconstructed_share`: of a hundredth of the entries, those that
-            the config file gives up to rounding, None without one, or weights; `chance_share`: of a
-            wrong recipe. `copies`: models of the family with the same update.
+            `parents` of a merge; `related`: models whose updates are part of an update that they do
+            not explain. `complete`: whether a config file gives the model again but for rounding;
+            None where that cannot be told. `reconstructed_share`: of a hundredth of the entries,
+            those that the config file gives up to rounding, None without one, or weights;
+            `chance_share`: of a wrong recipe.
         """
         found, proof = self.parentage, self.proof
         file = proof if proof and proof.method is not None and not proof.is_drawn else None
