@@ -75,17 +75,6 @@ class Combination:
     energy: float
 
 
-@dataclass(slots=True, eq=False)
-class _Remainder:
-    """What a chosen set leaves: of the target, and of every update (`own`, squared norms; `fits`,
-    products with the target's rest). `directions` span the set, with every update's product."""
-
-    rest: Vector
-    own: Products
-    fits: Products
-    directions: list[tuple[Vector, Products]] = field(default_factory=list)
-
-
 @dataclass(eq=False)
 class Pursuit:
     """The search for one update's combination. `allowed`: rows that may be taken; `signed`:
@@ -132,33 +121,30 @@ class Pursuit:
             energy += float(((wanted - parts @ weights[:, block]) ** 2).sum())
         return weights, energy
 
-    def _remainder(self, rows: Sequence[int]) -> _Remainder:
-        remainder = _Remainder(self.target.copy(), self.space.norms.copy(), self._fits.copy())
+    def _remainder(self, rows: Sequence[int]) -> tuple[Vector, Products, Products]:
+        """What a set leaves: of the target, and of every update (squared norms, and products with
+        the target's rest)."""
+        rest, own, fits = self.target.copy(), self.space.norms.copy(), self._fits.copy()
+        directions: list[tuple[Vector, Products]] = []  # each made orthogonal to those before
         for row in rows:
-            self._take(row, remainder)
-        return remainder
-
-    def _take(self, row: int, remainder: _Remainder) -> None:
-        """Add an update to the set: its direction is its part outside the set's span."""
-        vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
-        for _ in range(2):
-            for direction, theirs in remainder.directions:
+            vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
+            for direction, theirs in directions * 2:
                 inside = (direction * vector).sum(1)
                 vector = vector - direction * inside[:, None]
                 shares = shares - theirs * inside
-        squares = (vector**2).sum(1)
-        usable = squares > LEAST_OWN * self.space.norms[row]
-        scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
-        vector, shares = vector * scale[:, None], shares * scale
-        part = (vector * self.target).sum(1)
-        remainder.directions.append((vector, shares))
-        remainder.own -= shares**2
-        remainder.fits -= shares * part
-        remainder.rest -= vector * part[:, None]
+            squares = (vector**2).sum(1)
+            usable = squares > LEAST_OWN * self.space.norms[row]
+            scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
+            vector, shares = vector * scale[:, None], shares * scale
+            directions.append((vector, shares))
+            part = (vector * self.target).sum(1)
+            own -= shares**2
+            fits -= shares * part
+            rest -= vector * part[:, None]
+        return rest, own, fits
 
-    def _best(self, remainder: _Remainder, excluded: Sequence[int]) -> tuple[int, float]:
+    def _best(self, own: Products, fits: Products, excluded: Sequence[int]) -> tuple[int, float]:
         """The update that explains most of the rest, and how much of |y|²."""
-        own, fits = remainder.own, remainder.fits
         usable = own > LEAST_OWN * self.space.norms
         shares = fits**2 / np.where(usable, own, 1.0)
         gains: Float64[np.ndarray, " models"] = np.where(usable, shares, 0.0).sum(1)
@@ -171,13 +157,14 @@ class Pursuit:
 
     def _extended(self, chosen: Sequence[int], most: int) -> list[int]:
         """These and the next best, until what is left is rounding, or no more than noise."""
-        chosen, remainder = list(chosen), self._remainder(chosen)
-        while len(chosen) < most and float((remainder.rest**2).sum()) > self.floor:
-            row, gain = self._best(remainder, chosen)
-            if not self._counts(gain, float((remainder.rest**2).sum()) - gain):
+        chosen = list(chosen)
+        while len(chosen) < most:
+            rest, own, fits = self._remainder(chosen)
+            left = float((rest**2).sum())
+            row, gain = self._best(own, fits, chosen)
+            if left <= self.floor or not self._counts(gain, left - gain):
                 break
             chosen.append(row)
-            self._take(row, remainder)
         return chosen
 
     def _counts(self, gain: float, left: float) -> bool:
@@ -218,7 +205,8 @@ class Pursuit:
             if fit.energy <= self.floor or row not in fit.rows:
                 continue
             others = [other for other in fit.rows if other != row]
-            best, _ = self._best(self._remainder(others), others)
+            _, own, fits = self._remainder(others)
+            best, _ = self._best(own, fits, others)
             other = self.fit([*others, best])
             if len(other.rows) == len(fit.rows) and other.energy < fit.energy * (1 - 1e-6):
                 fit = other
