@@ -278,8 +278,7 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
         if row in repeats or tree.kinds[keep[row]] == "merge":
             continue
         seen = updates.take(rows)
-        neighbourhood = Neighbourhood.of(seen, rows)
-        pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
+        pairs = compare_pairs(seen, Neighbourhood.of(seen, rows), is_reference[rows])
         above = {same[parent] for parent in tree.parents[keep[row]]}
         made_of_it = [at in repeats and row in repeats[at].parents for at in near[row].tolist()]
         places = [
@@ -289,8 +288,7 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
         ]
         if above and not places:
             continue  # the parent is no candidate
-        distances = neighbourhood.distances[0, 1:]
-        numbers = features_of(pairs, distances, np.ones(len(distances), dtype=np.bool_))
+        numbers = features_of(pairs, np.ones(len(near[row]), dtype=np.bool_))
         kept = np.flatnonzero(~np.array(made_of_it))
         chosen = {name: values[kept] for name, values in numbers.items()}
         parent = 1 + int(np.flatnonzero(kept == places[0])[0]) if places else 0

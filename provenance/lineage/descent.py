@@ -138,13 +138,13 @@ def compare_pairs(updates: Updates, near: Neighbourhood, is_reference: IsNear) -
             beside: not what repeats another, such as a copy or a merge.
 
     Returns:
-        `cosine` of the two updates; `excess`: κ; `along`: cosine of E with the candidate's update,
-        0 where training went on independently; `step`: |E| / |ΔW| of the candidate; `left`:
-        |E|² / |ΔW|² of the child; `layers`: mean over layers of κ, limited to −1…1; `lost`: share
-        of the candidate's |ΔW|² in slots that the child did not change; `shared`: share of the
-        slots that both changed in which they are equal; `private share`: what is left of the
-        candidate's |ΔW|², 0…1; `private z`: how many standard errors of the sketch the child's
-        coefficient of the candidate's private part is above one half.
+        `distance`: |E|²; `cosine` of the two updates; `excess`: κ; `along`: cosine of E with the
+        candidate's update, 0 where training went on independently; `step`: |E| / |ΔW| of the
+        candidate; `left`: |E|² / |ΔW|² of the child; `layers`: mean over layers of κ, limited to
+        −1…1; `lost`: share of the candidate's |ΔW|² in slots that the child did not change;
+        `shared`: share of the slots that both changed in which they are equal; `private share`:
+        what is left of the candidate's |ΔW|², 0…1; `private z`: how many standard errors of the
+        sketch the child's coefficient of the candidate's private part is above one half.
     """
     total = near.gram.sum(0)
     squares = np.diagonal(total)
@@ -159,6 +159,7 @@ def compare_pairs(updates: Updates, near: Neighbourhood, is_reference: IsNear) -
     equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
     distances = near.distances[0, 1:]
     return _private(near, total, is_reference) | {
+        "distance": distances,
         "cosine": _ratio(products, np.sqrt(own * others)),
         "excess": near.excess[1:, 0],
         "along": _ratio(products - others, np.sqrt(others * distances)),

@@ -166,9 +166,7 @@ def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _Parent
     candidates = _ParentEvidence(repeats, near, *empty)
     for row, rows in enumerate(around):
         seen = forms.seen_by(row, updates.take(rows))
-        neighbourhood = Neighbourhood.of(seen, rows)
-        pairs = compare_pairs(seen, neighbourhood, is_reference[rows])
-        distances = neighbourhood.distances[0, 1:]
+        pairs = compare_pairs(seen, Neighbourhood.of(seen, rows), is_reference[rows])
         candidates.explained[row] = 1 - pairs["left"]
         candidates.cosines[row] = pairs["cosine"]
         if row in repeats:
@@ -176,7 +174,7 @@ def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _Parent
             continue
         possible = forms.possible(row, near[row])
         later_by_s = np.where(possible, times[row] - times[near[row]], -np.inf)
-        log_odds = pair_log_odds(pairs, distances, later_by_s)
+        log_odds = pair_log_odds(pairs, later_by_s)
         log_odds[pairs["left"] <= EQUAL**2] = LIMIT  # equal in all that the model has
         log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
         by_tokens = forms.touched.log_odds(row, near[row])

@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import Bool, Int64
 from ...records import ModelRecord
 from ...store import Catalog, FamilyUpdates
-from .descent import PerModel, Rows, Updates
+from .descent import PerModel, Updates
 from .touched import TouchedTokens
 
 
@@ -40,16 +40,15 @@ class Forms:
         base: str,
         members: Sequence[ModelRecord],
         updates: FamilyUpdates,
-        rows: Rows,
         touched: TouchedTokens,
     ) -> Forms:
-        """Of members, which are these rows of `updates`; the base's vocabulary is that of most of
-        them, where no signature of the base is kept."""
+        """Of members; the base's vocabulary is that of most of them, where no signature of the base
+        is kept."""
         # NumPy makes NaN of None
         vocabulary = np.array([record.vocabulary for record in members], dtype=np.float64)
         places = {name: place for place, name in enumerate(updates.layer_names)}
         return cls(
-            lacks=np.isnan(updates.fro_norm[rows]) & touched.is_full[:, None],
+            lacks=np.isnan(updates.fro_norm) & touched.is_full[:, None],
             slot_layers=np.array(
                 [places.get((slot.stack, slot.layer), -1) for slot in updates.slots], dtype=np.int64
             ),

@@ -36,16 +36,15 @@ def trace_lineage(catalog: Catalog, base: str, recipe: str | None = None) -> dic
     family = catalog.models(base=base)
     records = {row.id: row.record for row in family if row.status == "indexed"}
     unread = {row.id: f"not-read: {row.reason}" for row in family if row.code == "not-read"}
-    updates = view.updates()
-    here = [row for row, id in enumerate(view.ids) if id in records and updates.sketched[row]]
+    updates, number = view.updates(), {id: row for row, id in enumerate(view.ids)}
     # in order of id: the order in which models were indexed decides nothing
-    rows = np.array(sorted(here, key=view.ids.__getitem__), dtype=np.int64)
-    ids = [view.ids[row] for row in rows.tolist()]
-    times, n_future = read_times([records[id].created_at for id in ids])
-    own = Updates.of_family(updates).take(rows)
+    ids = sorted(id for id, row in number.items() if id in records and updates.sketched[row])
+    updates = updates.take([number[id] for id in ids])
     members = [records[id] for id in ids]
+    times, n_future = read_times([record.created_at for record in members])
+    own = Updates.of_family(updates)
     touched = TouchedTokens.of_family(catalog, base, members, own.rounding)
-    forms = Forms.of_family(catalog, base, members, updates, rows, touched)
+    forms = Forms.of_family(catalog, base, members, updates, touched)
     edges = infer_edges(own, times, _rank(members, times, own, forms), forms)
     return _document(base, chosen, ids, members, edges, touched) | {
         "not_compared": [

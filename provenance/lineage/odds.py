@@ -38,19 +38,15 @@ FITTED: Mapping[str, Any] = json.loads(files(__package__).joinpath("odds.json").
 counts, with the log-odds of a unit (`weight`); `command`, `families` and `date` of the fit."""
 
 
-def features_of(pairs: Numbers, distances: PerNear, in_time: IsNear) -> Numbers:
-    """Numbers of a child with its candidates by name, each limited, so that no extreme decides.
-
-    Args:
-        distances: |ΔW_C − ΔW_P|².
-        in_time: Whether a candidate is not known to be later than the child.
-    """
+def features_of(pairs: Numbers, in_time: IsNear) -> Numbers:
+    """Numbers of a child with its candidates by name, each limited, so that no extreme decides;
+    `in_time`: whether a candidate is not known to be later than the child."""
     is_forward = (pairs["excess"] >= FORWARD) & in_time
     is_unlike = pairs["cosine"] < ALIKE
     numbers = pairs | {
-        "one": np.ones_like(distances),
-        "further": _further(distances, is_forward),
-        "further of unlike": _further(distances, is_forward & is_unlike),
+        "one": np.ones_like(pairs["distance"]),
+        "further": _further(pairs["distance"], is_forward),
+        "further of unlike": _further(pairs["distance"], is_forward & is_unlike),
         "explained": 1 - pairs["left"],
         "beyond": pairs["excess"] - 1.3,
         "private": pairs["private share"] / (pairs["private share"] + 0.05),
@@ -77,14 +73,10 @@ def _further(distances: PerNear, among: IsNear) -> PerNear:
     return logs
 
 
-def pair_log_odds(pairs: Numbers, distances: PerNear, later_by_s: PerNear) -> PerNear:
-    """Log-odds that the child was trained from each candidate, against the base.
-
-    Args:
-        later_by_s: How much later than each candidate the child is, in seconds; NaN where one of
-            the times is unknown.
-    """
-    features = features_of(pairs, distances, ~(later_by_s < -TOLERANCE_S))
+def pair_log_odds(pairs: Numbers, later_by_s: PerNear) -> PerNear:
+    """Log-odds that the child was trained from each candidate, against the base; `later_by_s`: how
+    much later than each the child is, in seconds, NaN where one of the times is unknown."""
+    features = features_of(pairs, ~(later_by_s < -TOLERANCE_S))
     log_odds: PerNear = np.select(
         [later_by_s > TOLERANCE_S, later_by_s < -TOLERANCE_S], [LATER, EARLIER], 0.0
     )

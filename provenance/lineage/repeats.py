@@ -66,7 +66,7 @@ def group_equal(updates: Updates) -> Rows:
     """The first row of those with an equal update, for each row."""
     squares = updates.squares.sum(1)
     order = np.argsort(squares, kind="stable")
-    pairs = [np.empty((2, 0), dtype=np.int64)]
+    pairs = []
     for step in range(1, COMPARED_IN_A_ROW + 1):
         smaller, larger = order[:-step], order[step:]
         near = np.sqrt(squares[larger]) <= (1 + EQUAL) * np.sqrt(squares[smaller])
