@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,11 +93,10 @@ def open_model(model: str | indexer.Member) -> Iterator[OpenedModel]:
     member = indexer.find_member(model, "") if isinstance(model, str) else model
     if member.refusal is not None:
         raise member.refusal
-    with ExitStack() as opened:
-        member = member.with_config()
-        if member.is_adapter:
-            raise ModelError("no-weights", "an adapter, not a full checkpoint")
-        checkpoint = opened.enter_context(closing(member.checkpoint(indexer.FEW_BYTES)))
+    member = member.with_config()
+    if member.is_adapter:
+        raise ModelError("no-weights", "an adapter, not a full checkpoint")
+    with closing(member.checkpoint(indexer.FEW_BYTES)) as checkpoint:
         scheme = indexer.quantization(member.config, checkpoint.tensors.values(), ())
         if scheme:
             raise ModelError("quantized", f"weights are stored as {scheme}")

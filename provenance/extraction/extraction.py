@@ -180,10 +180,6 @@ class Extraction:
             if name.startswith(inside) or ("." not in name and name in self.others.changed):
                 yield name
 
-    @cached_property
-    def shapes(self) -> dict[Key, tuple[int, int]]:
-        return {p.key: p.shape for p in self.update.placed.placements}
-
     def fixed_bytes(self) -> int:
         """Of the folder without factors, at most."""
         refs = self.update.checkpoint.tensors
@@ -191,7 +187,7 @@ class Extraction:
         stored = [refs[self.others.stored[name]] for name in whole]
         values = sum(ref.stop - ref.start for ref in stored)
         # biases are float32 where they are addends, one for each module
-        values += 4 * sum(n_out for n_out, _ in self.shapes.values()) if self.biases else 0
+        values += 4 * sum(p.shape[0] for p in self.update.placed.placements) if self.biases else 0
         names = [*whole, *self.module_of.values()]
         small = SMALL_BYTES + sum(len(note) for note in self.notes)
         return values + small + sum(NAMED_BYTES + 4 * len(name) for name in names)
@@ -220,7 +216,7 @@ def extract_adapter(
     budget: int | None = None,
     dtype: str = "float32",
     replaces: bool = False,
-    track: Track | None = None,
+    track: Track,
 ) -> dict[str, Any]:
     """Write the adapter of an open model into the folder `target`; returns what it consists of.
 
@@ -268,11 +264,11 @@ def extract_adapter(
 
 
 def _measured(
-    extraction: Extraction, rank: int | None, budget: int | None, track: Track | None
+    extraction: Extraction, rank: int | None, budget: int | None, track: Track
 ) -> dict[Key, int]:
     """Ranks of the modules that get some, in the model's order, once their factors are known."""
-    factors, shapes = extraction.factors, extraction.shapes
-    keys = list(extraction.module_of)
+    factors, keys = extraction.factors, list(extraction.module_of)
+    shapes = {p.key: p.shape for p in extraction.update.placed.placements}
     if not keys:
         paths = [f"{path}." for path in extraction.layers]
         whole = [m for m in extraction.saved if any(path.startswith(f"{m}.") for path in paths)]
@@ -310,10 +306,9 @@ def _measured(
     return {key: rank for key, rank in ranks.items() if rank}
 
 
-def _collect(extraction: Extraction, keys: set[Key], track: Track | None) -> None:
+def _collect(extraction: Extraction, keys: set[Key], track: Track) -> None:
     """Collect the factors of these modules; a `ModelError` for experts that changed."""
-    if track is not None:
-        extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
+    extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
     extraction.update.collect(extraction.factors, keys)
     for _ in extraction.factors.ticks:
         pass

@@ -223,9 +223,8 @@ def _on_circle(
 
 def _by_matrix(rows: file_on_rows.MergeRows) -> file_on_rows.Reconstruction:
     """A sum with weights of their own in every matrix, which no file has."""
-    pairs = [(rows.parts[:, piece].T, rows.wanted[piece]) for piece in rows.pieces]
+    own = _fitted(rows, np.arange(len(rows.pieces)), is_mean=False)
     # 0 of a parent that left a matrix unchanged
-    own = np.stack([np.linalg.lstsq(*pair, rcond=1e-9)[0] for pair in pairs], axis=1)
     used = np.stack([(rows.parts[:, piece] != 0).any(1) for piece in rows.pieces], axis=1)
     means = (own * used).sum(1) / np.maximum(used.sum(1), 1)
     make = partial(file_on_rows.combined, weights=own, formula=TASK_ARITHMETIC)
