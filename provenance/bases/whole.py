@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -53,20 +54,17 @@ def compare_mapped(
     left_out = unmapped_layers(other.matrices, [(stack, own) for stack, _, own in found.layers])
     matrices = {matrix.tensor for matrix in model.matrices}
     names: dict[str, list[str]] = {"changed": [], "of another shape": [], "added": []}
-    differences: dict[tuple[str, str | None], str] = {}  # by tensors, which tied names share
+    # by tensors, which tied names share
+    difference = cache(lambda tensor, own: _difference(model, tensor, other, own, either))
+    met = set()
     for name, tensor in ours.items():
         if name.startswith(new):
             continue
-        pair = tensor, ours_to_theirs[name]
-        if pair not in differences:
-            is_read = values or tensor not in matrices
-            differences[pair] = (
-                _difference(model, tensor, other, pair[1], either) if is_read else ""
-            )
-        how = differences[pair]
-        if how and (tensor not in matrices or how == "changed"):
+        own, is_matrix = ours_to_theirs[name], tensor in matrices
+        met.add(own)
+        how = difference(tensor, own) if values or not is_matrix else ""
+        if how and (not is_matrix or how == "changed"):
             names[how].append(name)
-    met = {own for _, own in differences}
     names["missing"] = [
         name for name, own in theirs.items() if own not in met and not name.startswith(left_out)
     ]
@@ -79,18 +77,12 @@ def _difference(
     if own is None:
         return "added"
     ref, base = model.checkpoint.tensors[tensor], other.checkpoint.tensors[own]
-    if ref.shape != base.shape and not _are_rows_of_tokens(model, ref, other, base):
+    tokens = [(m.facts.get("vocabulary"),) for m in (model, other)]
+    are_of_tokens = [ref.shape[:1], base.shape[:1]] == tokens and ref.shape[1:] == base.shape[1:]
+    if ref.shape != base.shape and not are_of_tokens:
         return "of another shape"
     is_equal = indexer.are_equal(model.checkpoint, tensor, other.checkpoint, own, either=either)
     return "" if is_equal else "changed"
-
-
-def _are_rows_of_tokens(
-    model: OpenedModel, ref: indexer.TensorRef, other: OpenedModel, own: indexer.TensorRef
-) -> bool:
-    rows = (ref.shape[:1], own.shape[:1])
-    tokens = ((m.facts.get("vocabulary"),) for m in (model, other))
-    return rows == tuple(tokens) and ref.shape[1:] == own.shape[1:]
 
 
 @dataclass(frozen=True, slots=True)
