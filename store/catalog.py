@@ -19,15 +19,15 @@ from .session import Session
 from .tables.documents import Attachments, Listings, StudyResult, StudyResults
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
+    LABELS,
     ModelRow,
     Page,
     Stored,
     count_models,
     count_values,
-    relabel_models,
     select_abbreviated,
     select_models,
-    settle_copies,
+    update_models,
 )
 from .tables.recipes import (
     BaseRecord,
@@ -134,8 +134,20 @@ class Catalog(Session):
         self.write(write)
 
     def settle_copies(self, base: str) -> None:
-        """Say of models with the same weight files which one is the original."""
-        self.write(lambda s: settle_copies(s, base))
+        """Make the models of a family that have the same weight files copies of the oldest of them,
+        of the first id where their age is unknown: whichever was read first."""
+        sql = (
+            "WITH originals AS ("
+            "  SELECT content_sha256, arg_min(id, (coalesce(created_at, '~'), id)) AS original "
+            "  FROM models WHERE base = $1 AND status = 'indexed' AND content_sha256 IS NOT NULL "
+            "  GROUP BY content_sha256"
+            "), settled AS ("
+            "  SELECT key, CASE WHEN original <> id THEN original END AS twin FROM models "
+            "  LEFT JOIN originals USING (content_sha256) WHERE base = $1 AND status = 'indexed'"
+            ") UPDATE models SET duplicate_of = twin FROM settled "
+            "WHERE models.key = settled.key AND duplicate_of IS DISTINCT FROM twin"
+        )
+        self.write(lambda s: s.execute(sql, [base]))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
@@ -146,9 +158,14 @@ class Catalog(Session):
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
-        """Bring labels, authors and runs of models up to date."""
-        if records:
-            self.write(lambda s: relabel_models(s, base, records))
+        """Bring labels, authors and runs of models up to date; models without a row are passed
+        over."""
+        rows = [
+            {"base": base} | {name: getattr(record, name) for name in ("id", *LABELS)}
+            for record in records
+        ]
+        if rows:
+            self.write(lambda s: update_models(s, rows, ("base", "id")))
 
     def label(
         self,

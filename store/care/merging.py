@@ -35,10 +35,7 @@ _FACTS = ("base_raw", "revision", "content_sha256", "task", "license", "download
 _TRUST = ("labels", "tags", "card", "model-index", "sentence", "name", None)
 """Where labels come from, the most trusted first."""
 
-LABELS = (*_LABEL, *_MAKER)
-"""Columns that do not depend on the weights."""
-
-FILLED = (*LABELS, *_FACTS)
+FILLED = (*_LABEL, *_MAKER, *_FACTS)
 """Columns that a model of the same weights may fill."""
 
 _SHOWN: dict[str, tuple[str, ...]] = {

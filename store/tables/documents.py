@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...errors import StoreError
 from ..session import NOW, Session, replace_row
-from .models import require_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class StudyResults:
         key = {"model": self.key, "study": study, "settings": json.dumps(settings, sort_keys=True)}
 
         def replace(session: Session) -> None:
-            require_model(session, self.key)
+            if not session.execute("SELECT 1 FROM models WHERE key = ?", [self.key]):
+                raise StoreError("the model was removed or re-indexed during this call")
             row = key | {"results": json.dumps(results)}
             replace_row(session, "studies", row, [*key], at="made_at")
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
-from ...errors import NOWHERE, REASONS, StoreError
+from ...errors import NOWHERE, REASONS
 from ...records import Indexed, ModelRecord, Outcome, Refused
-from ..session import NOW, Session
+from ..session import Session
 from .filters import Condition
 from .recipes import tables
 
 RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 OUTCOME_COLUMNS = (*RECORD_COLUMNS, "status", "code", "reason", "bytes_read", "seconds")
 GUESSED = "coalesce(label_source = 'name', FALSE) AS is_guessed"
-_LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
+LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
@@ -233,15 +233,6 @@ def select_labels(session: Session, keys: Sequence[int]) -> dict[int, ModelLabel
     return {int(key): ModelLabel(*label) for key, *label in session.execute(sql)}
 
 
-def insert_models(
-    session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None = None
-) -> None:
-    """Write one row for each model, under its key; `at` is when they were read, None for now."""
-    rows = [{"key": key, **outcome_row(outcome)} for key, outcome in outcomes]
-    read_at = f"* REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at)"
-    insert_rows(session, "models", rows, read_at, [at])
-
-
 def insert_rows(
     session: Session,
     table: str,
@@ -275,15 +266,9 @@ def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
     if model.label_source == "labels":
         return model
     row = session.execute(
-        f"SELECT {', '.join(_LABELS)} FROM models WHERE key = ? AND label_source = 'labels'", [key]
+        f"SELECT {', '.join(LABELS)} FROM models WHERE key = ? AND label_source = 'labels'", [key]
     )
-    return replace(model, **dict(zip(_LABELS, row[0], strict=True))) if row else model
-
-
-def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) -> None:
-    """Bring labels, authors and runs up to date; models without a row are passed over."""
-    rows = [{name: getattr(record, name) for name in ("id", *_LABELS)} for record in records]
-    update_models(session, [{"base": base, **row} for row in rows], ("base", "id"))
+    return replace(model, **dict(zip(LABELS, row[0], strict=True))) if row else model
 
 
 def update_models(session: Session, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
@@ -303,33 +288,9 @@ def update_models(session: Session, rows: Sequence[Mapping[str, Any]], key: Sequ
         )
 
 
-def settle_copies(session: Session, base: str) -> None:
-    """Make the models of a family that have the same weight files copies of the oldest of them, of
-    the first id where their age is unknown: whichever was read first."""
-    session.execute(
-        "WITH originals AS ("
-        "  SELECT content_sha256, arg_min(id, (coalesce(created_at, '~'), id)) AS original "
-        "  FROM models WHERE base = $1 AND status = 'indexed' AND content_sha256 IS NOT NULL "
-        "  GROUP BY content_sha256"
-        "), settled AS ("
-        "  SELECT key, CASE WHEN original <> id THEN original END AS twin FROM models "
-        "  LEFT JOIN originals USING (content_sha256) WHERE base = $1 AND status = 'indexed'"
-        ") UPDATE models SET duplicate_of = twin FROM settled "
-        "WHERE models.key = settled.key AND duplicate_of IS DISTINCT FROM twin",
-        [base],
-    )
-
-
 def new_keys(session: Session, n: int) -> list[int]:
     """Keys that no model has had; rising."""
     return sorted(session.column(f"SELECT nextval('model_keys') FROM range({int(n)})"))
-
-
-def require_model(session: Session, key: int) -> None:
-    """Refuse a key that no model has; raises `StoreError` if the model was removed or
-    re-indexed."""
-    if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
-        raise StoreError("the model was removed or re-indexed during this call")
 
 
 def select_abbreviated(session: Session, text: str, base: str | None, most: int) -> list[str]:

@@ -29,7 +29,7 @@ from ...results import count
 from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
 from .footprints import insert_footprints, select_footprints
-from .models import insert_models, insert_rows, keep_labels, new_keys
+from .models import insert_rows, keep_labels, new_keys, outcome_row
 from .recipes import recipe_tables, select_recipes, tables
 
 FEW_VECTORS = 100
@@ -345,8 +345,10 @@ def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
 
 def _insert(session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None) -> None:
     """Write models, each under its key, to all tables."""
+    rows = [{"key": key, **outcome_row(outcome)} for key, outcome in outcomes]
+    read_at = f"* REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at)"
+    insert_rows(session, "models", rows, read_at, [at])
     indexed = [(key, outcome) for key, outcome in outcomes if isinstance(outcome, Indexed)]
-    insert_models(session, outcomes, at)
     insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
     insert_slots(session, indexed)
     linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
