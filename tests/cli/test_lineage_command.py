@@ -43,11 +43,8 @@ def test_the_tree_of_a_chain_and_what_cards_say(chain):
     kind = {edge["child"]: edge["kind"] for edge in document["edges"]}
     assert parent["first"] == parent["lone"] == document["base"]
     assert (parent["second"], parent["third"], parent["rounded"]) == ("first", "second", "second")
-    assert (kind["rounded"], kind["third-copy"], parent["third-copy"]) == (
-        "quantised",
-        "duplicate",
-        "third",
-    )
+    wanted = ("quantised", "duplicate", "third")
+    assert (kind["rounded"], kind["third-copy"], parent["third-copy"]) == wanted
     says = {claim["model"]: claim["note"] for claim in document["claims"]}
     assert says["second"] == "card says base; weights say fine-tune of first"
     assert says["third"] == ""

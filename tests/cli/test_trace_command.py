@@ -62,11 +62,8 @@ def test_an_indexed_model_without_files_is_answered_by_the_catalog(family, tmp_p
     finally:
         (family / "away").rename(models)
 
-    assert (answer["base"], answer["verdict"], answer["p"]) == (
-        str(family / "base"),
-        "fine-tune",
-        None,
-    )
+    wanted = (str(family / "base"), "fine-tune", None)
+    assert (answer["base"], answer["verdict"], answer["p"]) == wanted
     assert answer["notes"][0].startswith("its files are not there")
 
 

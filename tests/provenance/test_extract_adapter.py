@@ -259,11 +259,8 @@ def test_pythons_module_names_that_end_alike_are_saved_together():
     names = ["pre_classifier.weight", "classifier.weight", "bert.x.weight", "classifier.inner.bias"]
 
     assert saved_modules({"classifier.weight"}, names, ()) == ["classifier", "pre_classifier"]
-    assert saved_modules({"bert.x.weight"}, names, ("classifier",)) == [
-        "bert.x",
-        "classifier",
-        "pre_classifier",
-    ]
+    saved = saved_modules({"bert.x.weight"}, names, ("classifier",))
+    assert saved == ["bert.x", "classifier", "pre_classifier"]
     assert saved_modules((), names, ()) == []
 
 
@@ -347,12 +344,8 @@ def test_a_folder_that_is_taken_is_replaced_only_by_force_and_as_an_adapter(pair
     (out / "notes.txt").write_text("mine")
     assert "not empty; --force replaces the adapter" in command().stderr
     assert command("--force").exit_code == 0
-    assert {path.name for path in out.iterdir()} == {
-        "README.md",
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "notes.txt",
-    }
+    files = {path.name for path in out.iterdir()}
+    assert files == {"README.md", "adapter_config.json", "adapter_model.safetensors", "notes.txt"}
     (out / "adapter_config.json").unlink()
     refused = command("--force")
     assert refused.exit_code == 2

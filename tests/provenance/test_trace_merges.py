@@ -201,11 +201,8 @@ def test_of_a_method_that_is_not_known_parents_are_named_and_no_file_is_written(
     answer = trace(family, family / "trimmed")
 
     assert set(weights(answer["parents"])) == {"m3", "m4"}
-    assert (answer["method"], answer["complete"], answer["reconstructed_share"]) == (
-        None,
-        None,
-        None,
-    )
+    wanted = (None, None, None)
+    assert (answer["method"], answer["complete"], answer["reconstructed_share"]) == wanted
     assert answer["merge"].startswith("a merge by a method that is not known: ")
     with pytest.raises(RequestError, match="no config file: a merge by a method that is not known"):
         trace(family, family / "trimmed", mergekit=tmp_path / "none.yaml")

@@ -99,11 +99,8 @@ def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked(
     untouched = classifier.standardise(split.test.vectors)
     assert standardised[:, [1, 4]] == pytest.approx(0, abs=1e-5)
     assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
-    assert [layer_controls.mask_sizes(dim) for dim in (384, 64, 6)] == [
-        (4, 32, 192),
-        (4, 32),
-        (3, 4),
-    ]
+    sizes = [layer_controls.mask_sizes(dim) for dim in (384, 64, 6)]
+    assert sizes == [(4, 32, 192), (4, 32), (3, 4)]
     assert [layer_controls.mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
 
 
