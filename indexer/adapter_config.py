@@ -88,9 +88,13 @@ _REPEAT = re.compile(r"[*+{]")
 
 
 def refused_by_names(parts: Iterable[str]) -> str | None:
-    starts = dict.fromkeys(_PROMPTS, "PROMPT_TUNING") | {f"{m.lower()}_": m for m in REFUSED}
-    found = (m for part in parts for start, m in starts.items() if part.startswith(start))
-    return next(found, None)
+    starts = {f"{m.lower()}_": m for m in REFUSED}
+    for part in parts:
+        if part in _PROMPTS:
+            return "PROMPT_TUNING"
+        if method := next((m for start, m in starts.items() if part.startswith(start)), None):
+            return method
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
     share, note = len(chosen) / n_rows, "; ".join(notes) or None
-    footprint = _of_moves(moves, n_rows, np.array(chosen), share, note)
+    footprint = _of_moves(moves, n_rows, np.arange(chosen.start, chosen.stop), share, note)
     return _with_tokenizer(footprint, member, job, differs=ref.shape[0] != base_ref.shape[0])
 
 

@@ -452,7 +452,7 @@ class PlannedRun:
     def _requests(self) -> dict[str, object]:
         account, limits = self._limits()
         return {
-            "plan": self.base.session.traffic.counts,
+            "plan": dict(self.base.session.traffic.counts),
             "run": self.requests,
             "limits": {kind: asdict(limit) for kind, limit in limits.items()},
             "limits_of": account,

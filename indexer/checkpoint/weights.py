@@ -87,7 +87,8 @@ def quantization(
     if declared := _declared_scheme(config):
         return declared
     kinds = {False: "vector", True: "matrix"}
-    lines = [f"{ref.name} {ref.dtype} {kinds[len(ref.shape) > 1]}" for ref in tensors]
+    named = ((ref.name.replace(" ", "|"), ref) for ref in tensors)
+    lines = [f"{name} {ref.dtype} {kinds[len(ref.shape) > 1]}" for name, ref in named]
     for scheme, mark in _MARKS.items():
         if any(map(re.compile(mark).search, lines)):
             return scheme

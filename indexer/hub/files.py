@@ -328,6 +328,7 @@ class VerifiedBytes:
         self._hashed = 0
         self._states: list[_Hash] = [self._hash.copy()]
         self._held: dict[int, bytes] = {}
+        self._again: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
     @property
@@ -358,18 +359,21 @@ class VerifiedBytes:
 
     def close(self) -> None:
         self._held.clear()
+        self._again.clear()
         self._source.close()
 
     def _part(self, start: int, stop: int) -> Buffer:
         """Bytes from `start` on, as many as are hashed, or held, or new."""
         if start < self._hashed:
-            return self._read_again(start, min(stop, self._hashed))
+            return self._again_part(start, min(stop, self._hashed))
         for begin, held in self._held.items():
             if begin <= start < begin + len(held):
                 return bytearray(held[start - begin : stop - begin])
         end = min((begin for begin in self._held if begin > start), default=max(stop, self.size))
         stop = min(stop, end)
-        ahead = max(stop, min(start + self.plan.ahead, end))
+        # the first read is a header, which may be all that is wanted
+        is_first = not self._hashed and not self._held
+        ahead = stop if is_first else max(stop, min(start + self.plan.ahead, end))
         leave = 0 if self.plan.ahead else PIECE
         while not self._may_hold(ahead - start) and self._hash_next(start, leave=leave):
             pass
@@ -379,11 +383,28 @@ class VerifiedBytes:
         first = self._hashed
         buffer = self._source.read(first, stop)
         self._take(buffer)
-        return buffer if first == start else memoryview(buffer)[start - first :]
+        rest = memoryview(buffer)[start - first :]
+        # a view holds what is before it too
+        return rest if start - first <= len(buffer) // 4 else bytearray(rest)
 
     def _may_hold(self, n_bytes: int) -> bool:
         limit = self.plan.memory if self.plan.ahead else 0 if self._hashed else PIECE
         return sum(map(len, self._held.values())) + n_bytes <= limit
+
+    def _again_part(self, start: int, stop: int) -> Buffer:
+        """Hashed bytes; of an adapter from blocks of `ReadPlan.ahead`, the last used of which are
+        kept, up to `ReadPlan.memory`."""
+        size = self.plan.ahead - self.plan.ahead % CHUNK
+        if not size:
+            return self._read_again(start, stop)
+        first = start - start % size
+        block = self._again.pop(first, b"")
+        if first + len(block) <= start:
+            block = bytes(self._read_again(first, min(first + size, self._hashed)))
+        self._again[first] = block
+        while sum(map(len, self._again.values())) > self.plan.memory and len(self._again) > 1:
+            del self._again[next(iter(self._again))]
+        return bytearray(block[start - first : stop - first])
 
     def _read_again(self, start: int, stop: int) -> Buffer:
         """A range that is hashed already; its chunks must lead from one kept state to the next."""
