@@ -110,6 +110,19 @@ def test_every_byte_travels_once(held, blocks):
     assert line.bytes_fetched == len(CONTENT)
 
 
+def test_what_is_not_held_any_more_comes_again_in_blocks():
+    line = Line(plan(320))
+    source = VerifiedBytes(line, SHA256)
+    every_other = [*range(0, 1000, 40), *range(20, 1000, 40)]
+
+    assert source.read(0, 20) == CONTENT[:20]
+    assert line.ranges == [(0, 20)]
+    assert all(source.read(n, n + 20) == CONTENT[n : n + 20] for n in every_other)
+    assert source.verify() == "sha256"
+    assert line.bytes_fetched < 2 * len(CONTENT)
+    assert len(line.ranges) < 40
+
+
 def test_what_a_reader_does_to_its_bytes_does_not_change_the_hash():
     source = VerifiedBytes(Line(plan(5000)), SHA256)
 
