@@ -14,9 +14,7 @@ import click
 from ..errors import RequestError
 from ..options import option, record
 from ..questions.terminal.command_line import Common, Engine, command_with, print_document
-from .api.settings import ServiceSettings
-
-MIN_TOKEN = 16
+from .api.settings import MIN_TOKEN, ServiceSettings
 
 
 @record

@@ -276,16 +276,21 @@ class PartFolder:
         return known
 
     def remove_family(self, base: str) -> None:
-        """Remove a family's folder, and that of all parts where it is empty then."""
-        try:
-            self._files.rm(f"{self._root}/{_folder(base)}", recursive=True)
-        except FileNotFoundError:
-            pass
-        except OSError as err:
-            log.warning("%s/%s: cannot be removed: %s", self.url, _folder(base), err)
+        """Remove a family's parts, what killed writers left, and folders that are empty then."""
+        endings = ("part-*.json", "models-*.parquet", ".*.partial")
+        paths = [path for ending in endings for path in self._listed(base, ending)]
+        for path in paths:
+            try:
+                self._files.rm_file(f"{self._root}/{path}")
+            except FileNotFoundError:
+                pass
+            except OSError as err:
+                log.warning("%s/%s: cannot be removed: %s", self.url, path, err)
         if self.is_local:
-            with suppress(OSError):
-                Path(self._root).rmdir()
+            folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+            for folder in sorted(folders, reverse=True):
+                with suppress(OSError):
+                    Path(self._root, folder).rmdir()
 
     def _read(self, path: str) -> tuple[Part, bytes]:
         """A part without its outcomes, and the file that has them, as it was written; raises as

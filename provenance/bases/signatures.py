@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a list of what is stored needs no torch
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Of the form of a signature; another one is made anew."""
 
 

@@ -41,6 +41,8 @@ class Commands(Mapping[str, click.Command]):
     """Every command; its module is loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
+        if name in NO_COMMANDS or not name.replace("-", "").isalpha():
+            raise KeyError(name)
         place = name.replace("-", "_")
         if place in STUDIES:
             from .command_line import command_of_study

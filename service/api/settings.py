@@ -25,6 +25,8 @@ MAX_ID, MAX_NEW_ID = 1000, 200
 MAX_WRITES, MAX_DATA = 16, 8
 """Changes that are at work or wait; and data sets, each of which takes the base's memory."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+MIN_TOKEN = 16
+"""Characters."""
 
 
 @record
@@ -68,6 +70,10 @@ class ServiceSettings:
     job_seconds: float = 1800.0
     upload_memory: int = 4096 * MIB
     warm: bool = True
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < MIN_TOKEN:
+            raise ValueError(f"the token must have at least {MIN_TOKEN} characters")
 
     @property
     def writable(self) -> bool:

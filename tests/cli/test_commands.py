@@ -129,6 +129,13 @@ def test_a_model_that_is_nowhere_stops_no_other(family):
     assert "nobo�dy: no model" in shown.stderr
 
 
+@pytest.mark.parametrize("name", ["facets", "face", "terminal", "__init__", "demo.family", "lss"])
+def test_what_is_no_command_is_said_to_be_none(name):
+    result = CliRunner().invoke(main, [name])
+
+    assert (result.exit_code, "No such command" in result.output) == (2, True)
+
+
 def test_every_help_ends_with_an_example():
     for command in main.commands:
         assert f"deltadex {command}" in CliRunner().invoke(main, [command, "--help"]).output

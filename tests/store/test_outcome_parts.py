@@ -172,9 +172,11 @@ def test_a_base_with_any_name_has_a_folder_of_its_own_that_goes_with_its_parts(f
     folder.remove_family(names.pop())
     assert not one.parent.exists()
     assert len(folder.paths()) == len(names)
+    mine = Path(folder.url, folder.paths(names[-1])[0]).with_name("notes.txt")
+    mine.touch()
     for name in names:
         folder.remove_family(name)
-    assert not (tmp_path / "parts").exists()
+    assert [path for path in (tmp_path / "parts").rglob("*") if path.is_file()] == [mine]
 
 
 def test_parts_at_any_address_of_fsspec_are_written_and_read(catalog):

@@ -100,6 +100,11 @@ def test_writing_needs_a_long_token(shared_db, token):
     assert "at least 16" in result.output
 
 
+def test_settings_take_no_short_token_either(tmp_path):
+    with pytest.raises(ValueError, match="at least 16"):
+        ServiceSettings(db=tmp_path / "c.duckdb", token="")
+
+
 def test_a_token_may_come_from_a_file_and_json_is_one_document(shared_db, tmp_path):
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     arguments = ("--writable", "--token-file", str(tmp_path / "token"), "--json")
