@@ -242,7 +242,7 @@ class _Transfer:
     def __init__(self, what: str, start: int, stop: int) -> None:
         self.what = what
         # without zeros, which are a write of their own
-        self.buffer = memoryview(np.empty(stop - start, np.uint8))
+        self.buffer = np.empty(stop - start, np.uint8).data
         self.next = self._start = start
         self.stop = stop
         self._arriving = start
