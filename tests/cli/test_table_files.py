@@ -37,10 +37,8 @@ def test_tables_of_a_report_stand_below_their_titles(tmp_path, ending, mark):
     save_sections([*sections, Section(title="words", notes=["alone"])], tmp_path / f"t.{ending}")
 
     lines = (tmp_path / f"t.{ending}").read_text().splitlines()
-    assert [line for line in lines if line.startswith(f"{mark} ")] == [
-        f"{mark} of a",
-        f"{mark} of b",
-    ]
+    wanted = [f"{mark} of a", f"{mark} of b"]
+    assert [line for line in lines if line.startswith(f"{mark} ")] == wanted
 
 
 def test_another_ending_is_refused_before_anything_is_done(tmp_path):

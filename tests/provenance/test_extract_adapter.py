@@ -229,14 +229,8 @@ def test_ranks_go_to_the_largest_gain_per_byte_that_fits():
         return list(deal_out(updates, budget, 4).values())
 
     # gains per byte: 81/4, 9/4 of the first; 81/12 twice of the second; .01/2 of the third
-    assert [ranks(n) for n in (15, 16, 64, 112, 128, 136)] == [
-        [0, 0, 1],
-        [1, 0, 0],
-        [1, 1, 0],
-        [1, 2, 0],
-        [2, 2, 0],
-        [2, 2, 1],
-    ]
+    wanted = [[0, 0, 1], [1, 0, 0], [1, 1, 0], [1, 2, 0], [2, 2, 0], [2, 2, 1]]
+    assert [ranks(n) for n in (15, 16, 64, 112, 128, 136)] == wanted
 
 
 def test_biases_alone_norms_alone_and_a_head_alone_are_adapters(db, tmp_path):

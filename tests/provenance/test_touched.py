@@ -95,10 +95,8 @@ def test_a_frozen_embedding_keeps_all_of_its_parents_tokens(edges):
 
 
 def test_a_merge_lacks_no_token_of_its_parents(edges):
-    assert {e["parent"]: (e["touched"], e["missing"]) for e in edges["merge"]} == {
-        "first": (60, 0),
-        "twin": (72, 0),
-    }
+    wanted = {"first": (60, 0), "twin": (72, 0)}
+    assert {e["parent"]: (e["touched"], e["missing"]) for e in edges["merge"]} == wanted
 
 
 def test_trace_says_how_many_tokens_of_a_parent_are_missing(db):

@@ -93,14 +93,10 @@ def test_a_copy_in_a_shorter_type_is_a_copy_and_a_grown_vocabulary_is_named(base
     grown = {**tensors, words: torch.cat([tensors[words], torch.ones(6, 32)])}
     larger = bases.trace(tmp_path / "grown", "bert", grown)
 
-    assert (short["verdict"], short["changes"]) == (
-        "copy",
-        ["stored as bfloat16, the base as float32"],
-    )
-    assert (larger["verdict"], larger["changes"]) == (
-        "transformed",
-        ["vocabulary grown from 64 to 70"],
-    )
+    wanted = ("copy", ["stored as bfloat16, the base as float32"])
+    assert (short["verdict"], short["changes"]) == wanted
+    wanted = ("transformed", ["vocabulary grown from 64 to 70"])
+    assert (larger["verdict"], larger["changes"]) == wanted
 
 
 @pytest.mark.parametrize("name", FIRST)
@@ -183,10 +179,8 @@ def test_of_equal_bases_all_are_named_and_the_first_by_name_is_chosen(bases, tmp
         answer = db.trace(str(model)).to_json()
 
     assert answer["base"] == str(tmp_path / "twin-a")
-    assert [(row["base"], row["as_close"]) for row in answer["alternatives"]] == [
-        (str(tmp_path / "twin-b"), True),
-        (str(tmp_path / "other"), False),
-    ]
+    wanted = [(str(tmp_path / "twin-b"), True), (str(tmp_path / "other"), False)]
+    assert [(row["base"], row["as_close"]) for row in answer["alternatives"]] == wanted
 
 
 def test_a_card_that_names_another_known_base_is_said(bases, tmp_path):

@@ -145,10 +145,8 @@ def test_a_small_index_has_vectors_alone_and_is_made_full_again(folder):
         )
 
     assert names == {"models", "deltadex"}
-    assert [(row["size"], row["added"], row["dropped"]) for row in (small, full)] == [
-        ("small", 0, 0),
-        ("full", 0, 0),
-    ]
+    wanted = [("small", 0, 0), ("full", 0, 0)]
+    assert [(row["size"], row["added"], row["dropped"]) for row in (small, full)] == wanted
     assert small["bytes_per_model"] < full["bytes_per_model"]
 
 

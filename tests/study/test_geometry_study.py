@@ -140,10 +140,8 @@ def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
 
     assert [group.group for group in both.untrained] == ["eng_Latn", "eng_Latn, scrambled"]
     contrasts = read(both.contrasts)
-    assert [(c.condition, c.group) for c in contrasts] == [
-        ("untrained", "eng_Latn"),
-        ("scrambled", "eng_Latn"),
-    ]
+    wanted = [("untrained", "eng_Latn"), ("scrambled", "eng_Latn")]
+    assert [(c.condition, c.group) for c in contrasts] == wanted
     assert both.pairs == ()
     for group, same in zip(both.untrained, alone.groups, strict=True):
         for layer, again in zip(group.layers, same.layers, strict=True):

@@ -93,20 +93,16 @@ def test_many_classes_are_classes_in_every_draw(tmp_path):
 def test_the_choice_overrides_names(tmp_path):
     choice = ColumnChoice(text="b", label="c")
 
-    assert read(tmp_path, choice, text="text", b="short", label="number", c="class") == (
-        "classes",
-        {"text": ("b", "choice"), "label": ("c", "choice")},
-    )
+    wanted = ("classes", {"text": ("b", "choice"), "label": ("c", "choice")})
+    assert read(tmp_path, choice, text="text", b="short", label="number", c="class") == wanted
     assert read(tmp_path, ColumnChoice(label=""), text="text", label="number")[0] == "texts"
 
 
 def test_a_chosen_completion_goes_with_the_text(tmp_path):
     choice = ColumnChoice(completion="b")
 
-    assert read(tmp_path, choice, text="text", b="short", label="class")[1] == {
-        "completion": ("b", "choice"),
-        "text": ("text", "name"),
-    }
+    wanted = {"completion": ("b", "choice"), "text": ("text", "name")}
+    assert read(tmp_path, choice, text="text", b="short", label="class")[1] == wanted
 
 
 def test_inputs_follow_instructions_and_answers_may_be_those_of_squad(tmp_path):

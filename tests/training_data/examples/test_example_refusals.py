@@ -177,10 +177,8 @@ def test_a_table_without_a_header_has_numbered_columns(tmp_path):
     read = read_examples(write_file(tmp_path / "a.csv", lines))
 
     assert read.rows == 60
-    assert {(found.part, found.column, found.by) for found in read.found} == {
-        ("text", "3", "looks"),
-        ("label", "1", "looks"),
-    }
+    wanted = {("text", "3", "looks"), ("label", "1", "looks")}
+    assert {(found.part, found.column, found.by) for found in read.found} == wanted
 
 
 def test_a_line_or_a_row_without_end_is_not_held(tmp_path, monkeypatch):

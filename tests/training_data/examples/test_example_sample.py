@@ -62,10 +62,8 @@ def test_the_size_of_a_block_does_not_change_the_sample(tmp_path, rows, block):
 def test_a_smaller_sample_is_the_beginning_of_a_larger_one(tmp_path):
     path = write_csv(tmp_path / "a.csv", reviews(200))
 
-    assert (
-        read_examples(path, max_examples=100).examples[:20]
-        == read_examples(path, max_examples=20).examples
-    )
+    wanted = read_examples(path, max_examples=20).examples
+    assert read_examples(path, max_examples=100).examples[:20] == wanted
     assert (
         read_examples(path, max_examples=20, seed=1).examples
         != read_examples(path, max_examples=20).examples
