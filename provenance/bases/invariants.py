@@ -103,7 +103,8 @@ def _agreement(ours: Matrix, theirs: Matrix) -> float:
     rest = np.eye(n) - common @ common.T
     pairs = np.triu_indices(n, 1)
     grams = [(rest @ (rows @ rows.T) @ rest)[pairs] for rows in (first, second)]
-    return float(np.nan_to_num(np.corrcoef(grams)[0, 1]))
+    with np.errstate(invalid="ignore"):  # equal rows have no correlation
+        return float(np.nan_to_num(np.corrcoef(grams)[0, 1]))
 
 
 def compare_residual(ours: Matrix, theirs: Matrix) -> str:

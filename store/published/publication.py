@@ -654,7 +654,7 @@ class FolderSource:
         self.name, self._folder = str(folder), folder
 
     def read(self, file: str, limit: int) -> bytes:
-        content = b"".join(self.stream(file, limit + 1))
+        content = b"".join(self.stream(file, limit))
         if len(content) > limit:
             raise BadIndex(f"{self._folder / file}: more than {limit} bytes")
         return content
@@ -664,9 +664,10 @@ class FolderSource:
         with refused_as(BadIndex, f"{path}: cannot be read"):
             if not path.is_file():  # no pipe or device
                 raise BadIndex(f"{path}: no such file; is this a published index?")
+            left = size + 1  # what is longer shows that it is
             with path.open("rb") as opened:
-                while size > 0 and (piece := opened.read(min(PIECE, size))):
-                    size -= len(piece)
+                while left > 0 and (piece := opened.read(min(PIECE, left))):
+                    left -= len(piece)
                     yield piece
 
 

@@ -228,6 +228,15 @@ def vector_bytes(part):
     return range(start := part.index(stored), start + len(stored))
 
 
+def test_a_file_that_is_longer_than_the_manifest_says_is_refused(tmp_path, index, empty):
+    shutil.copytree(index, tmp_path / "longer")
+    with next((tmp_path / "longer").glob("*.parquet")).open("ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(BadIndex, match="is longer than the manifest says"):
+        empty.attach(tmp_path / "longer")
+
+
 def test_what_changes_in_a_copy_is_noticed_when_it_is_read_and_fetched_again(tmp_path, empty):
     folder = tmp_path / "mine.duckdb.attached" / "theirs"
     wanted = near(empty).to_json()
