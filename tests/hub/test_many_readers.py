@@ -45,11 +45,8 @@ def test_copies_name_their_original_and_adapters_are_read_with_their_config(alon
     norms = {id: [s["fro_norm"] for s in document(alone, "show", id)["slots"]] for id in rows}
 
     copies = {id: row["duplicate_of"] for id, row in rows.items() if row["duplicate_of"]}
-    assert copies == {
-        "org/again": "org/full",
-        "org/shards-again": "org/sharded",
-        "org/louder": "org/adapter",
-    }
+    copied = {"again": "full", "shards-again": "sharded", "louder": "adapter"}
+    assert copies == {f"org/{copy}": f"org/{id}" for copy, id in copied.items()}
     assert 0 in [rows[id]["bytes_read"] for id in ("org/again", "org/full")]
     assert norms["org/again"] == norms["org/full"]
     assert norms["org/louder"] == pytest.approx([2 * n for n in norms["org/adapter"]], rel=1e-5)

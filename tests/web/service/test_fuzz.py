@@ -77,11 +77,8 @@ def ask_everything(document, max_examples):
 def test_no_request_finds_a_defect(document):
     operations = ask_everything(document, 1)
 
-    assert {
-        f"GET {API}/similar",
-        f"POST {API}/models",
-        f"DELETE {API}/models/{{model}}",
-    } <= operations
+    wanted = {f"GET {API}/similar", f"POST {API}/models", f"DELETE {API}/models/{{model}}"}
+    assert wanted <= operations
 
 
 @pytest.mark.slow
