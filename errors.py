@@ -72,7 +72,7 @@ REASONS: dict[str, Reason] = {
     "unknown-targets": Reason("the adapter's modules do not exist in the base"),
     "no-layer-update": Reason("the adapter touches no layer matrix", by_nature=True),
     "needs-base": Reason("the base's weights are needed and cannot be reached", transient=True),
-    "ambiguous-weights": Reason("two weight files disagree, or have one form"),
+    "ambiguous-weights": Reason("several GGUF files have one form"),
     # family
     "other-base": Reason("the model names another base", "skipped"),
     "base-unknown": Reason("the model names no base and fits none", "skipped"),
