@@ -433,9 +433,11 @@ def find_trained_on(
     k: int,
     filters: Filters = EVERY_MODEL,
     control: DataSet | None = None,
+    among: Sequence[str] = (),
 ) -> TrainedModels:
     """The `k` models of the data set's family nearest to its gradient, at one moment, each compared
-    with `control` too: alike data that no model saw.
+    with `control` too: alike data that no model saw. The models `among` them, at most `k`, are
+    there however near.
 
     Raises RequestError: the family keeps no sketches of the recipe, or the control cannot be
     compared with the data; an empty catalog and a bad filter raise its subclasses.
@@ -444,8 +446,13 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        ranked = _rank_models(view, data, kept, k=k, filters=filters)
-        nearest, comparison = ranked.models[:k], None
+        named = view.rows(among)
+        ranked = _rank_models(view, data, kept, k=k, filters=filters, also=named)
+        wanted = {view.ids[row] for row in named.tolist()}
+        others = [model.model for model in ranked.models if model.model not in wanted]
+        wanted.update(others[: k - len(wanted)])
+        nearest = tuple(model for model in ranked.models if model.model in wanted)
+        comparison = None
         if control is not None and nearest:
             rows = view.rows([model.model for model in nearest])
             comparison = compare_data(view, data, control, rows)
@@ -594,8 +601,8 @@ def judge_jointly(answers: Sequence[TrainedModels]) -> list[TrainedModels]:
     return judged
 
 
-def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel, ...]:
-    """The `k` models most likely trained on the data, of all families; ties by z. Models of
+def rank_jointly(answers: Sequence[TrainedModels]) -> tuple[TrainedModel, ...]:
+    """The models of all families, those most likely trained on the data first; ties by z. Models of
     families that are too small for a probability come last, by z.
 
     z of two families have different scales; calibrated probabilities have one. A model stands where
@@ -613,7 +620,7 @@ def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel
             key = round(-lowest, TIE_DECIMALS), round(-model.z, TIE_DECIMALS)
             placed.append(((*key, model.base, model.rank), model))
     placed.sort(key=lambda entry: entry[0])
-    return tuple(with_rates([model for _, model in placed[:k]]))
+    return tuple(with_rates([model for _, model in placed]))
 
 
 MOST_SPLITS = 20_000

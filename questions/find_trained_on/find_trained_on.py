@@ -17,7 +17,7 @@ from .. import terminal
 from ..face.opened import Opened, Track, find_family, require_labels
 from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
-from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
+from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, words_answer
 from .families import FamilyMatch, ask_families, joint_answer
 from .making import NAME, DataMaking, DataReading, kept_data
 
@@ -159,12 +159,9 @@ class FindTrainedOn(Filters, DataReading):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
-        ask = partial(self._answer, catalog, db._track)
+        ask = partial(self._answer, catalog, db._track, words)
         asked = ask_families(catalog, ask, base=self.base, recipe=self.recipe, filters=self)
-        document = joint_answer(*asked, self.k)
-        if words is not None and words.matches:
-            document["neighbours"] = with_words(document["neighbours"], words, self.k)
-            document["verdict"] = document["neighbours"][0]["verdict"]
+        document = joint_answer(*asked, self.k, words)
         return TrainedModelTable({**document, "meaning": MEANING})
 
     def _matched(self, catalog: Catalog) -> tuple[WordMatches | None, ExampleSet | None]:
@@ -185,14 +182,17 @@ class FindTrainedOn(Filters, DataReading):
         )
         return match_words(catalog, bases, self, texts_of(examples)), examples
 
-    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyMatch:
+    def _answer(
+        self, catalog: Catalog, track: Track, words: WordMatches | None, base: str
+    ) -> FamilyMatch:
         """What one family answers; its data set is kept."""
         from ...search import find_trained_on
 
         data, control, reading, lost = self._read(DataMaking(catalog, base, self, track))
         if self.keep is not None:
             catalog.data_sets.save(data)
-        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        among = () if words is None else words.best_of(base, self.k)
+        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control, among=among)
         return FamilyMatch(data, found, reading, lost)
 
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
