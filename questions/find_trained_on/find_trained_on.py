@@ -262,7 +262,8 @@ def show_trained_models(document: Document) -> Shown:
         yield from _of_bases(names, [(row["base"], known_of_data(row)) for row in families])
         if names:
             least = max(row["calibration"]["verdict_from"] for row in families)
-            yield f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}"
+            asked = count(len(families), "base")
+            yield f"asked of {asked}, a verdict needs a probability of {least:.2f}"
         if query["control"]:
             yield (
                 f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
@@ -282,8 +283,9 @@ def show_trained_models(document: Document) -> Shown:
 
 
 def _names_of_several(document: Document) -> dict[str, str]:
-    """Of the bases of a document, where several were asked."""
-    names = names_of_bases([row["base"] for row in document["families"]])
+    """Of the bases of a document, where several were asked or have models in it."""
+    rows = (*document["families"], *document["neighbours"])
+    names = names_of_bases(sorted({row["base"] for row in rows}))
     return names if len(names) > 1 else {}
 
 
@@ -362,7 +364,8 @@ def show_word_matches(document: Document) -> Shown:
     else:
         yield f"of none of {compared} can it be said that this file trained it"
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
-    yield terminal.evidence_table(heads, rows)
+    names = _names_of_several(document)
+    yield terminal.evidence_table(_with_base(heads, names), terminal.renamed(rows, names))
     for left in document["left_out"]:
         yield left["reason"]
     yield f"It says at most: {document['meaning']}"
