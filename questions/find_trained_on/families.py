@@ -128,8 +128,9 @@ def joint_answer(
     families = []
     for (answer, seconds), own in zip(asked, judged, strict=True):
         row = described(answer.data) | own.to_json() | {"control": own.control_json()}
-        nearest = asdict(own.models[0]) if own.models else {}
+        nearest = next((one for one in ranked if one["base"] == row["base"]), {})
         row |= {key: nearest.get(key) for key in ("z", "probability")}
+        row["verdict"] = nearest.get("verdict", own.verdict)
         row |= {"nearest": nearest.get("model"), "reading": answer.reading, "seconds": seconds}
         del row["data"], row["neighbours"]
         comparison = (own.comparison or {}).items()

@@ -59,6 +59,10 @@ def test_a_row_has_what_gradients_said_and_its_test_whatever_k_is(db, worded):
     assert shown == whole["neighbours"][0]
     assert shown["z_error"] is not None
     assert tested["model"] == shown["model"]
+    for family in one["families"] + whole["families"]:
+        of_nearest = (shown[key] for key in ("model", "verdict", "z", "probability"))
+        asked = (family[key] for key in ("nearest", "verdict", "z", "probability"))
+        assert tuple(asked) == tuple(of_nearest)
 
 
 def test_a_file_that_contains_the_training_data_is_one_that_contains_it(db, worded, tmp_path):
