@@ -65,7 +65,15 @@ from .family_scores import (
     plain,
     weights_by_kinds,
 )
-from .neighbours import EVERY_MODEL, Near, ResolvedQuery, candidates_of, rank_rows, with_rates
+from .neighbours import (
+    EVERY_MODEL,
+    Near,
+    ResolvedQuery,
+    candidates_of,
+    falling_rates,
+    rank_rows,
+    with_rates,
+)
 
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
@@ -160,8 +168,7 @@ class TrainedModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataNeighbour:
-    """A kept data set near a model; the attributes are those of `TrainedModel`, and `fdr` is that
-    of the model among the models near the data set."""
+    """A kept data set near a model; the attributes are those of `TrainedModel`."""
 
     rank: int
     data: str
@@ -171,7 +178,7 @@ class DataNeighbour:
     z: float
     z_error: float | None
     probability: float | None
-    fdr: float
+    fdr: float | None
     verdict: Verdict
 
 
@@ -524,8 +531,9 @@ def _data_neighbours(
     scored: Iterable[tuple[DataSet, float, float, float | None, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
     """Data sets by falling z with one model; each with its z, cosine, standard error, probability
-    and rate."""
+    and rate among the models near it, which stands for a probability that is not known."""
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
+    rates = falling_rates((probability, rate) for *_, probability, rate in ranked)
     return tuple(
         DataNeighbour(
             rank=rank,
@@ -536,10 +544,12 @@ def _data_neighbours(
             z=z,
             z_error=error,
             probability=probability,
-            fdr=rate,
+            fdr=down_to,
             verdict=verdict(False, probability, LONE_BOUND),
         )
-        for rank, (data, z, cosine, error, probability, rate) in enumerate(ranked, start=1)
+        for rank, ((data, z, cosine, error, probability, _), down_to) in enumerate(
+            zip(ranked, rates, strict=True), start=1
+        )
     )
 
 
