@@ -25,7 +25,7 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
-from .footprints import Vocabularies
+from .footprints import NO_TOKENIZER, Vocabularies
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
 from .responses import FamilyResponses, Smoothed
 from .vocabulary import Vocabulary
@@ -82,11 +82,13 @@ def _columns_of(
     return places
 
 
-def shared_words(mine: Iterable[str], theirs: Iterable[str]) -> list[str]:
+def shared_words(mine: Iterable[str], theirs: Worded) -> list[str]:
     """Words of both, sorted; `RequestError` where they are too few."""
-    words = sorted(set(mine) & set(theirs))
+    words = sorted(set(mine) & set(theirs.words))
     if len(words) < FEWEST_WORDS:
-        raise RequestError(f"shares too few words: {len(words)} of {FEWEST_WORDS}")
+        raise RequestError(
+            f"{theirs.view.base}: too few words are shared, {len(words)} of {FEWEST_WORDS}"
+        )
     return words
 
 
@@ -94,7 +96,7 @@ def vocabulary_of(catalog: Catalog, view: FamilyView, footprint: Footprint) -> V
     """That of a footprint's tokens; `RequestError` where none is kept."""
     sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
     if sha256 is None:
-        raise RequestError("has no tokenizer")
+        raise RequestError(NO_TOKENIZER.format(base=view.base))
     return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
 
 
@@ -181,7 +183,7 @@ def unit(rows: Matrix) -> Matrix:
     return np.asarray(rows / np.maximum(lengths, 1e-9))
 
 
-def mean_of(parts: Iterable[Matrix]) -> Float64[np.ndarray, " words"]:
+def mean_of(base: str, parts: Iterable[Matrix]) -> Float64[np.ndarray, " words"]:
     """Of a family's models, drawn to nothing where they are few; `RequestError` where too few of
     them are known by these words."""
     total, n_known = np.zeros(1), 0
@@ -190,7 +192,7 @@ def mean_of(parts: Iterable[Matrix]) -> Float64[np.ndarray, " words"]:
         n_known += int(np.count_nonzero(rows.any(axis=1)))
     if n_known < FEWEST_RANKED:
         raise RequestError(
-            f"has too few models whose words are known: {n_known} of {FEWEST_RANKED}"
+            f"{base}: words are known of too few models, {n_known} of {FEWEST_RANKED}"
         )
     return np.asarray(total / (n_known + SHRINKAGE))
 
@@ -228,10 +230,10 @@ def find_across(
             except (RequestError, UnknownRecipe) as err:
                 reasons.append(str(err))
             if len(families) == n_before:
-                reasons = reasons or ["has 0 models whose footprints, or answers, are known"]
+                reasons = reasons or [f"{base}: footprints, or answers, are known of 0 models"]
                 left_out.append({"base": base, "reason": "; ".join(dict.fromkeys(reasons))})
         if not families:
-            reasons = [f"{row['base']} {row['reason']}" for row in left_out]
+            reasons = [row["reason"] for row in left_out]
             raise RequestError(f"no other family to compare {view.base} with: {'; '.join(reasons)}")
         ranked = with_rates(sorted(found, key=_place)[:k])
         return {
@@ -303,7 +305,7 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
 
     def rows(words: Sequence[str]) -> Matrix:
         matrix = unit(touched_matrix(catalog, view, known, words))
-        return unit(matrix - mean_of([matrix]))
+        return unit(matrix - mean_of(view.base, [matrix]))
 
     return _Asked(vocabulary_of(catalog, view, first).words, rows, (Touched,), known)
 
@@ -319,7 +321,8 @@ def _by_answers(
 
 def _usual(side: Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
     """The mean of a family's cohort."""
-    return mean_of(unit_rows(side, np.intersect1d(Cohort.of(side.view).rows, side.rows), words))
+    rows = np.intersect1d(Cohort.of(side.view).rows, side.rows)
+    return mean_of(side.view.base, unit_rows(side, rows, words))
 
 
 def _answers_of(
@@ -349,7 +352,7 @@ def _comparisons(
 
 def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _ComparedFamily:
     """`RequestError` where either family has too few models, or they share too few words."""
-    words = shared_words(asked.words, theirs.words)
+    words = shared_words(asked.words, theirs)
     queries, mean = asked.rows(words), _usual(theirs, words)
     parts = []
     for rows in unit_rows(theirs, theirs.rows, words):

@@ -65,7 +65,15 @@ from .family_scores import (
     plain,
     weights_by_kinds,
 )
-from .neighbours import EVERY_MODEL, Near, ResolvedQuery, candidates_of, rank_rows, with_rates
+from .neighbours import (
+    EVERY_MODEL,
+    Near,
+    ResolvedQuery,
+    candidates_of,
+    falling_rates,
+    rank_rows,
+    with_rates,
+)
 
 FEWEST_REFERENCES = 10
 """Gradients of other data from which models are normalised by them too; eight are noise."""
@@ -160,8 +168,7 @@ class TrainedModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataNeighbour:
-    """A kept data set near a model; the attributes are those of `TrainedModel`, and `fdr` is that
-    of the model among the models near the data set."""
+    """A kept data set near a model; the attributes are those of `TrainedModel`."""
 
     rank: int
     data: str
@@ -171,7 +178,7 @@ class DataNeighbour:
     z: float
     z_error: float | None
     probability: float | None
-    fdr: float
+    fdr: float | None
     verdict: Verdict
 
 
@@ -433,9 +440,11 @@ def find_trained_on(
     k: int,
     filters: Filters = EVERY_MODEL,
     control: DataSet | None = None,
+    among: Sequence[str] = (),
 ) -> TrainedModels:
     """The `k` models of the data set's family nearest to its gradient, at one moment, each compared
-    with `control` too: alike data that no model saw.
+    with `control` too: alike data that no model saw. The models `among` them, at most `k`, are
+    there however near.
 
     Raises RequestError: the family keeps no sketches of the recipe, or the control cannot be
     compared with the data; an empty catalog and a bad filter raise its subclasses.
@@ -444,8 +453,13 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        ranked = _rank_models(view, data, kept, k=k, filters=filters)
-        nearest, comparison = ranked.models[:k], None
+        named = view.rows(among)
+        ranked = _rank_models(view, data, kept, k=k, filters=filters, also=named)
+        wanted = {view.ids[row] for row in named.tolist()}
+        others = [model.model for model in ranked.models if model.model not in wanted]
+        wanted.update(others[: k - len(wanted)])
+        nearest = tuple(model for model in ranked.models if model.model in wanted)
+        comparison = None
         if control is not None and nearest:
             rows = view.rows([model.model for model in nearest])
             comparison = compare_data(view, data, control, rows)
@@ -517,8 +531,9 @@ def _data_neighbours(
     scored: Iterable[tuple[DataSet, float, float, float | None, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
     """Data sets by falling z with one model; each with its z, cosine, standard error, probability
-    and rate."""
+    and rate among the models near it, which stands for a probability that is not known."""
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
+    rates = falling_rates((probability, rate) for *_, probability, rate in ranked)
     return tuple(
         DataNeighbour(
             rank=rank,
@@ -529,10 +544,12 @@ def _data_neighbours(
             z=z,
             z_error=error,
             probability=probability,
-            fdr=rate,
+            fdr=down_to,
             verdict=verdict(False, probability, LONE_BOUND),
         )
-        for rank, (data, z, cosine, error, probability, rate) in enumerate(ranked, start=1)
+        for rank, ((data, z, cosine, error, probability, _), down_to) in enumerate(
+            zip(ranked, rates, strict=True), start=1
+        )
     )
 
 
@@ -594,8 +611,8 @@ def judge_jointly(answers: Sequence[TrainedModels]) -> list[TrainedModels]:
     return judged
 
 
-def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel, ...]:
-    """The `k` models most likely trained on the data, of all families; ties by z. Models of
+def rank_jointly(answers: Sequence[TrainedModels]) -> tuple[TrainedModel, ...]:
+    """The models of all families, those most likely trained on the data first; ties by z. Models of
     families that are too small for a probability come last, by z.
 
     z of two families have different scales; calibrated probabilities have one. A model stands where
@@ -613,7 +630,7 @@ def rank_jointly(answers: Sequence[TrainedModels], k: int) -> tuple[TrainedModel
             key = round(-lowest, TIE_DECIMALS), round(-model.z, TIE_DECIMALS)
             placed.append(((*key, model.base, model.rank), model))
     placed.sort(key=lambda entry: entry[0])
-    return tuple(with_rates([model for _, model in placed[:k]]))
+    return tuple(with_rates([model for _, model in placed]))
 
 
 MOST_SPLITS = 20_000

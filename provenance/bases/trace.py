@@ -308,7 +308,7 @@ def say_layers(subject: TraceSubject, trace: TracedModel) -> None:
     if trace.verdict != "transformed" or found is None or is_copy(found.pairs):
         return
     if indexer.describe_layers(found):
-        trace.merge = "whether they are layers of several models was not looked for"
+        trace.merge = "whether its layers are of several models was not looked for"
 
 
 def _named(bases: Sequence[str], claims: Sequence[str]) -> list[str]:

@@ -35,6 +35,11 @@ class WordMatches:
     without: Mapping[str, int]
     notes: tuple[str, ...]
 
+    def best_of(self, base: str, k: int) -> list[str]:
+        """The `k` models of a base that the file fits best, of those that were trained on it."""
+        rows = (row for row in ranked_by_words(self) if row["base"] == base)
+        return [row["model"] for row in rows if row["probability"] is not None][:k]
+
     @property
     def is_complete(self) -> bool:
         """Whether every model could be compared."""
@@ -98,13 +103,13 @@ def match_columns(match: FileMatch | None) -> Row:
     return {name: getattr(match, name, None) for name in names}
 
 
-def ranked_by_words(words: WordMatches, k: int) -> list[Row]:
+def ranked_by_words(words: WordMatches) -> list[Row]:
     """Rows of the models that a file's tokens fit best, those that were trained on it first."""
     order = sorted(
         words.matches.items(), key=lambda item: (not item[1].is_trained_on, item[1].ratio, item[0])
     )
     rows = []
-    for rank, ((base, id), match) in enumerate(order[:k], start=1):
+    for rank, ((base, id), match) in enumerate(order, start=1):
         record = words.rows[base, id]
         rows.append(
             {
@@ -131,7 +136,7 @@ MEANING = (
 
 def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
     """The document of an answer by words alone."""
-    neighbours = ranked_by_words(words, k)
+    neighbours = ranked_by_words(words)[:k]
     bases = sorted(base for base, n in words.compared.items() if n)
     n_read = len(examples.examples)
     reading = f"{examples.source}: words of {n_read:,} of {count(examples.rows, 'row', form=',')}"
@@ -152,10 +157,10 @@ def words_answer(words: WordMatches, examples: ExampleSet, k: int) -> Row:
     }
 
 
-def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Row]:
+def with_words(neighbours: Sequence[Row], words: WordMatches) -> list[Row]:
     """The rows of a gradient's answer with what footprints say; models that were trained on the
     file stand above all others."""
-    proven = [row for row in ranked_by_words(words, k) if row["probability"] is not None]
+    proven = [row for row in ranked_by_words(words) if row["probability"] is not None]
     known = {(row["base"], row["model"]): row for row in neighbours}
     first = []
     for row in proven:
@@ -166,7 +171,7 @@ def with_words(neighbours: Sequence[Row], words: WordMatches, k: int) -> list[Ro
         {**row, **match_columns(words.matches.get((row["base"], row["model"])))}
         for row in known.values()
     ]
-    every = [*first, *rest][:k]
+    every = [*first, *rest]
     rates = [row["fdr"] for row in every]
     if first:  # they were of the rows in another order
         from ...search.neighbours import falling_rates

@@ -17,6 +17,7 @@ from ...errors import DataError, ModelError, RequestError, StudyError
 from ...records import DataSet
 from ...results import count
 from ..face.opened import find_family
+from .data_words import WordMatches, with_words
 
 if TYPE_CHECKING:
     from ...search import TrainedModels
@@ -110,19 +111,26 @@ class FamilyMatch:
 
 
 def joint_answer(
-    asked: Sequence[tuple[FamilyMatch, float]], left_out: Sequence[Row], k: int
+    asked: Sequence[tuple[FamilyMatch, float]],
+    left_out: Sequence[Row],
+    k: int,
+    words: WordMatches | None,
 ) -> Row:
     """The document of `find-trained-on`: the `k` models of all families, and a row for each."""
     from ...search import judge_jointly, rank_jointly
 
     answers = [answer for answer, _ in asked]
     judged = judge_jointly([answer.found for answer in answers])
-    models = [asdict(model) for model in rank_jointly(judged, k)]
+    ranked = [asdict(model) for model in rank_jointly(judged)]
+    if words is not None and words.matches:
+        ranked = with_words(ranked, words)
+    models = ranked[:k]
     families = []
     for (answer, seconds), own in zip(asked, judged, strict=True):
         row = described(answer.data) | own.to_json() | {"control": own.control_json()}
-        nearest = asdict(own.models[0]) if own.models else {}
+        nearest = next((one for one in ranked if one["base"] == row["base"]), {})
         row |= {key: nearest.get(key) for key in ("z", "probability")}
+        row["verdict"] = nearest.get("verdict", own.verdict)
         row |= {"nearest": nearest.get("model"), "reading": answer.reading, "seconds": seconds}
         del row["data"], row["neighbours"]
         comparison = (own.comparison or {}).items()
@@ -156,7 +164,9 @@ def _joint_comparison(answers: Sequence[FamilyMatch], models: Sequence[Row]) -> 
     }
     return {
         **_shared(list(documents.values()), "control", "examples", "groups", "others"),
-        "models": [effects[model["base"], model["model"]] for model in models],
+        "models": [
+            effects[key] for row in models if (key := (row["base"], row["model"])) in effects
+        ],
         "left_out": [*dict.fromkeys(sentence for answer in answers for sentence in answer.lost)],
     }
 

@@ -17,7 +17,7 @@ from .. import terminal
 from ..face.opened import Opened, Track, find_family, require_labels
 from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
-from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, with_words, words_answer
+from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, words_answer
 from .families import FamilyMatch, ask_families, joint_answer
 from .making import NAME, DataMaking, DataReading, kept_data
 
@@ -159,12 +159,9 @@ class FindTrainedOn(Filters, DataReading):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
             raise RequestError("no model has a footprint to compare the file's words with")
-        ask = partial(self._answer, catalog, db._track)
+        ask = partial(self._answer, catalog, db._track, words)
         asked = ask_families(catalog, ask, base=self.base, recipe=self.recipe, filters=self)
-        document = joint_answer(*asked, self.k)
-        if words is not None and words.matches:
-            document["neighbours"] = with_words(document["neighbours"], words, self.k)
-            document["verdict"] = document["neighbours"][0]["verdict"]
+        document = joint_answer(*asked, self.k, words)
         return TrainedModelTable({**document, "meaning": MEANING})
 
     def _matched(self, catalog: Catalog) -> tuple[WordMatches | None, ExampleSet | None]:
@@ -185,14 +182,17 @@ class FindTrainedOn(Filters, DataReading):
         )
         return match_words(catalog, bases, self, texts_of(examples)), examples
 
-    def _answer(self, catalog: Catalog, track: Track, base: str) -> FamilyMatch:
+    def _answer(
+        self, catalog: Catalog, track: Track, words: WordMatches | None, base: str
+    ) -> FamilyMatch:
         """What one family answers; its data set is kept."""
         from ...search import find_trained_on
 
         data, control, reading, lost = self._read(DataMaking(catalog, base, self, track))
         if self.keep is not None:
             catalog.data_sets.save(data)
-        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control)
+        among = () if words is None else words.best_of(base, self.k)
+        found = find_trained_on(catalog, data, k=self.k, filters=self, control=control, among=among)
         return FamilyMatch(data, found, reading, lost)
 
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
@@ -262,7 +262,8 @@ def show_trained_models(document: Document) -> Shown:
         yield from _of_bases(names, [(row["base"], known_of_data(row)) for row in families])
         if names:
             least = max(row["calibration"]["verdict_from"] for row in families)
-            yield f"asked of {len(names)} bases, a verdict needs a probability of {least:.2f}"
+            asked = count(len(families), "base")
+            yield f"asked of {asked}, a verdict needs a probability of {least:.2f}"
         if query["control"]:
             yield (
                 f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a "
@@ -282,8 +283,9 @@ def show_trained_models(document: Document) -> Shown:
 
 
 def _names_of_several(document: Document) -> dict[str, str]:
-    """Of the bases of a document, where several were asked."""
-    names = names_of_bases([row["base"] for row in document["families"]])
+    """Of the bases of a document, where several were asked or have models in it."""
+    rows = (*document["families"], *document["neighbours"])
+    names = names_of_bases(sorted({row["base"] for row in rows}))
     return names if len(names) > 1 else {}
 
 
@@ -362,7 +364,8 @@ def show_word_matches(document: Document) -> Shown:
     else:
         yield f"of none of {compared} can it be said that this file trained it"
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
-    yield terminal.evidence_table(heads, rows)
+    names = _names_of_several(document)
+    yield terminal.evidence_table(_with_base(heads, names), terminal.renamed(rows, names))
     for left in document["left_out"]:
         yield left["reason"]
     yield f"It says at most: {document['meaning']}"

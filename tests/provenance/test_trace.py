@@ -52,7 +52,7 @@ def test_the_layer_map_says_what_was_done_to_layers(bases, tmp_path, name, order
     assert answer["layers"] == [[i, layer] for i, layer in enumerate([*order, *rest])]
     assert (answer["verdict"], answer["base"]) == ("transformed", bases.path(name))
     assert "; ".join(answer["changes"]) == change
-    assert "layers of several models was not looked for" in answer["sentence"]
+    assert "; whether its layers are of several models was not looked for)" in answer["sentence"]
 
 
 def int8(matrix):

@@ -224,6 +224,18 @@ def test_what_cannot_be_asked_across_is_refused_in_one_line(db, one, model, opti
     assert "\n" not in str(refused.value)
 
 
+def test_a_family_without_a_tokenizer_is_named(folder, tmp_path, one):
+    shutil.copy(folder / "c.duckdb", tmp_path)
+    with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
+        connection.execute("UPDATE families SET tokenizer = NULL")
+        connection.execute("UPDATE footprints SET tokenizer = NULL")
+    with (
+        dx.open(tmp_path / "c.duckdb") as db,
+        pytest.raises(dx.errors.RequestError, match="one/base: no tokenizer is kept of this"),
+    ):
+        db.find_similar("a-0", base=one, across=True)
+
+
 def test_a_family_that_cannot_be_compared_is_left_out_with_the_reason(folder, tmp_path, one):
     with (
         dx.open(folder / "without.duckdb") as db,
@@ -232,6 +244,9 @@ def test_a_family_that_cannot_be_compared_is_left_out_with_the_reason(folder, tm
         db.find_similar("a-0", across=True)
     with (
         dx.open(without_footprints(folder, tmp_path / "c.duckdb", folder / "other")) as db,
-        pytest.raises(dx.errors.RequestError, match="other/base has 0 models whose footprint"),
+        pytest.raises(
+            dx.errors.RequestError,
+            match="other/base: footprints, or answers, are known of 0 models",
+        ),
     ):
         db.find_similar("a-0", base=one, across=True)

@@ -53,7 +53,7 @@ def answer_of(base, scores, n_models=LARGE, labels=()):
 
 def joint(families):
     answers = [answer_of(f"base-{n}", *family) for n, family in enumerate(families)]
-    return answers, rank_jointly(judge_jointly(answers), 99)
+    return answers, rank_jointly(judge_jointly(answers))
 
 
 @given(SCORES, st.sampled_from([SMALL, LARGE]), LABELS)

@@ -93,7 +93,7 @@ def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
 
 
 def test_a_pair_has_one_number_in_both_directions(tmp_path):
-    """Labels of near models disagree, which raises rates of `find_trained_on`."""
+    """Labels of near models disagree, which lowers probabilities of `find_trained_on`."""
     labels = ("a", "b", None)
     rows = vectors()
     models = [
@@ -105,14 +105,17 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
         for data in sets:
             catalog.data_sets.save(data)
         of_data = {
-            (data.name, model.model): (model.z, model.fdr, model.verdict)
+            (data.name, model.model): (model.z, model.probability, model.verdict)
             for data in sets
             for model in find_trained_on(catalog, data, k=len(rows)).models
         }
         of_models = {
-            (data["data"], f"m{i:02}"): (data["z"], data["fdr"], data["verdict"])
+            (data["data"], f"m{i:02}"): (data["z"], data["probability"], data["verdict"])
             for i in (0, 7, 19)
             for data in find_data(catalog, f"m{i:02}")["data"]
+        }
+        rates = {
+            i: [data["fdr"] for data in find_data(catalog, f"m{i:02}")["data"]] for i in (0, 7, 19)
         }
 
         view = catalog.family("base", catalog.find_recipe(None, "base"))
@@ -123,9 +126,12 @@ def test_a_pair_has_one_number_in_both_directions(tmp_path):
     for i in (0, 7, 19):
         listed = {near.data: near for near in compared.neighbours(i)}
         for name, near in listed.items():
-            z, fdr, _ = of_models[name, f"m{i:02}"]
-            assert (near.z, near.fdr) == pytest.approx((z, fdr))
+            z, probability, _ = of_models[name, f"m{i:02}"]
+            assert (near.z, near.probability) == pytest.approx((z, probability))
         assert len(listed) == DIM
+        assert [near.fdr for near in listed.values()] == pytest.approx(rates[i])
+        wrong = np.cumsum([1 - near.probability for near in listed.values()])
+        assert rates[i] == pytest.approx(np.maximum.accumulate(wrong / np.arange(1, DIM + 1)))
 
 
 LABELS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12)

@@ -48,6 +48,23 @@ def test_with_gradients_too_the_share_of_wrong_answers_never_falls(db, worded):
     assert rates[0] == pytest.approx(1 - rows[0]["probability"])
 
 
+def test_a_row_has_what_gradients_said_and_its_test_whatever_k_is(db, worded):
+    path, control = (worded.root / f"{id}.csv" for id in (HALVES[7], HALVES[1]))
+    asked = {"control": control, "max_examples": 64}
+
+    whole, one = (db.data.find_models(path, k=k, **asked).to_json() for k in (100, 1))
+
+    (shown,), (tested,) = one["neighbours"], one["comparison"]["models"]
+    assert max(whole["neighbours"], key=lambda row: row["z"])["model"] != shown["model"]
+    assert shown == whole["neighbours"][0]
+    assert shown["z_error"] is not None
+    assert tested["model"] == shown["model"]
+    for family in one["families"] + whole["families"]:
+        of_nearest = (shown[key] for key in ("model", "verdict", "z", "probability"))
+        asked = (family[key] for key in ("nearest", "verdict", "z", "probability"))
+        assert tuple(asked) == tuple(of_nearest)
+
+
 def test_a_file_that_contains_the_training_data_is_one_that_contains_it(db, worded, tmp_path):
     whole = write_texts(tmp_path / "whole.csv", texts_of(SETS[0]))
 
