@@ -1,16 +1,9 @@
 """Every method of PEFT is computed as PEFT merges it, or refused by name."""
 
 import peft
+import peft_adapters
 import pytest
 import torch
-from peft_adapters import (
-    assert_same_updates,
-    in_memory,
-    indexed_norms,
-    make_adapter,
-    make_model,
-    read_folder,
-)
 from safetensors.torch import load_file
 
 from deltadex.errors import ModelError
@@ -78,19 +71,19 @@ def config_of(case, **more):
 
 def stored(case, folder):
     """The tensors that PEFT saves of an adapter of the tiny llama."""
-    make_adapter("llama", config_of(case), folder)
+    peft_adapters.make_adapter("llama", config_of(case), folder)
     return load_file(folder / "adapter_model.safetensors")
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_method_equals_its_merged_weights(case, tmp_path):
     config = config_of(case)
-    merged = make_adapter("llama", config, tmp_path)
+    merged = peft_adapters.make_adapter("llama", config, tmp_path)
 
-    adapter = read_folder(tmp_path)
+    adapter = peft_adapters.read_folder(tmp_path)
 
     assert adapter.method == CASES[case][0].lower()
-    assert_same_updates(adapter, merged, tolerance=2e-5)
+    peft_adapters.assert_same_updates(adapter, merged, tolerance=2e-5)
     assert len(merged.updates) == 2 * len(config.target_modules)
 
 
@@ -107,18 +100,20 @@ def test_butterfly_factors_are_multiplied_as_on_a_processor_that_has_the_kernel(
     monkeypatch.setattr("peft.tuners.boft.layer.FastBlockDiag", Blocks)
     config = config_of("boft", target_modules=["q_proj"], boft_n_butterfly_factor=factors)
 
-    merged = make_adapter("llama", config, tmp_path)
+    merged = peft_adapters.make_adapter("llama", config, tmp_path)
 
-    assert_same_updates(read_folder(tmp_path), merged, tolerance=2e-5)
+    peft_adapters.assert_same_updates(peft_adapters.read_folder(tmp_path), merged, tolerance=2e-5)
     assert len(merged.updates) == 2
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", ["vera", "ia3-rows", "hira", "fourierft", "randlora", "vblora"])
 def test_a_method_equals_its_merged_weights_where_they_are_stored_in_by_out(case, tmp_path):
-    merged = make_adapter("gpt2", config_of(case, target_modules=["c_attn"]), tmp_path)
+    merged = peft_adapters.make_adapter(
+        "gpt2", config_of(case, target_modules=["c_attn"]), tmp_path
+    )
 
-    assert_same_updates(read_folder(tmp_path), merged)
+    peft_adapters.assert_same_updates(peft_adapters.read_folder(tmp_path), merged)
 
 
 NAMES = {"llama": TARGETS, "mamba": ["in_proj", "x_proj"], "vit": ["q_proj", "fc1"]}
@@ -127,7 +122,7 @@ NAMES = {"llama": TARGETS, "mamba": ["in_proj", "x_proj"], "vit": ["q_proj", "fc
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("case", ["oft", "ia3-rows", "shira", "saved"])
 def test_an_adapter_of_such_a_method_is_indexed_as_its_merged_copy(kind, case, tmp_path):
-    model = make_model(kind)
+    model = peft_adapters.make_model(kind)
     model.save_pretrained(tmp_path / "base")
     first, second = NAMES[kind][:2]
     if case == "saved":
@@ -141,7 +136,7 @@ def test_an_adapter_of_such_a_method_is_indexed_as_its_merged_copy(kind, case, t
     tuned.save_pretrained(tmp_path / "models" / "adapter")
     tuned.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
 
-    adapter, merged = indexed_norms(tmp_path, "adapter", "merged")
+    adapter, merged = peft_adapters.indexed_norms(tmp_path, "adapter", "merged")
 
     assert adapter == pytest.approx(merged, rel=1e-4)
 
@@ -160,11 +155,14 @@ def test_bone_is_what_miss_was_called(tmp_path):
     former = {name.replace("miss_block", "bone_block"): t for name, t in tensors.items()}
     config = {"peft_type": "BONE", "init_weights": True}
 
-    adapter, current = read_adapter(in_memory(former), config), read_folder(tmp_path)
+    adapter, current = (
+        read_adapter(peft_adapters.in_memory(former), config),
+        peft_adapters.read_folder(tmp_path),
+    )
 
     assert adapter.method == "bone"
     for module in adapter.modules:
-        weight = make_model("llama").get_submodule(module).weight.detach()
+        weight = peft_adapters.make_model("llama").get_submodule(module).weight.detach()
         ours, theirs = adapter.delta(module, weight), current.delta(module, weight)
         assert torch.equal(ours.matrix, theirs.matrix)
 
@@ -185,7 +183,7 @@ def test_bone_is_what_miss_was_called(tmp_path):
 def test_settings_that_a_formula_cannot_do_without_or_does_not_know_are_named(
     case, change, code, tmp_path
 ):
-    checkpoint = in_memory(stored(case, tmp_path))
+    checkpoint = peft_adapters.in_memory(stored(case, tmp_path))
     adapter = read_adapter(checkpoint, config_of(case).to_dict() | change)
     module = next(iter(adapter.modules))
 
@@ -199,4 +197,4 @@ def test_a_method_without_what_its_modules_share_is_refused(case, tmp_path):
     own = {n: t for n, t in stored(case, tmp_path).items() if not n.endswith(shared)}
 
     with pytest.raises(ModelError, match=r"^unsupported-adapter: .*save_projection=True"):
-        read_adapter(in_memory(own), config_of(case).to_dict())
+        read_adapter(peft_adapters.in_memory(own), config_of(case).to_dict())

@@ -15,13 +15,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.core_model_loading import revert_weight_conversion
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import (
-    in_slots_of,
-    is_matrix,
-    place,
-    place_modules,
-    require_within_base,
-)
+from deltadex.indexer import architecture
 
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 DEPTHS += ("decoder_layers", "depth", "num_encoder_layers", "num_decoder_layers")
@@ -65,10 +59,10 @@ def outcome(model, tensors):
         if isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
     }
     try:
-        placed = place(shapes, config)
-        adapter = place_modules(linear, config)
+        placed = architecture.place(shapes, config)
+        adapter = architecture.place_modules(linear, config)
         adapter.require_known()
-        require_within_base(in_slots_of(adapter, placed, config), placed)
+        architecture.require_within_base(architecture.in_slots_of(adapter, placed, config), placed)
     except ModelError as err:
         in_blocks = [n for n in linear if any(part.isdecimal() for part in n.split(".")[1:-1])]
         return "without matrices" if err.code == "no-attention" and not in_blocks else str(err)
@@ -81,7 +75,11 @@ def outcome(model, tensors):
         if n != torch.Size(shapes[name]).numel() // (1 if index is None else shapes[name][0])
     ]
     known = set(placed.ignored) | {name for name, _ in counted}
-    lost = [name for name, shape in shapes.items() if is_matrix(shape) and name not in known]
+    lost = [
+        name
+        for name, shape in shapes.items()
+        if architecture.is_matrix(shape) and name not in known
+    ]
     return f"wrong: {wrong[:3]} {lost[:3]}" if wrong or lost else "indexed"
 
 

@@ -12,14 +12,7 @@ from listening import TOKEN, listening, running
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 import deltadex as dx
-from deltadex.errors import (
-    BadFilter,
-    EmptyCatalog,
-    NotServed,
-    RequestError,
-    ServiceError,
-    UnknownModel,
-)
+from deltadex import errors
 
 
 class Obstructed:
@@ -89,7 +82,7 @@ def test_what_passes_is_waited_out(family):
 
         # a change is not sent twice where it may have been made
         before.answers["models/imdb-0"] = [cut]
-        with pytest.raises(ServiceError, match="ended the connection"):
+        with pytest.raises(errors.ServiceError, match="ended the connection"):
             remote.label("imdb-0", "imdb")
         assert [m for m, path, _ in before.seen if path == "models/imdb-0"] == ["PATCH"]
         assert remote.label("imdb-0", "other")[0]["before"]["dataset"] == "imdb"
@@ -97,7 +90,7 @@ def test_what_passes_is_waited_out(family):
         # nor is a statement, whatever comes back
         for answer in (problem(503, "too-slow"), cut):
             before.answers["sql"], before.seen = [answer], []
-            with pytest.raises(ServiceError):
+            with pytest.raises(errors.ServiceError):
                 remote.sql("SELECT 1")
             assert [path for _, path, _ in before.seen] == ["sql"]
 
@@ -116,14 +109,18 @@ def test_what_passes_is_waited_out(family):
 def test_what_does_not_pass_is_one_error(family):
     with obstructed(family / "family.duckdb", quick_seconds=0.05) as (remote, before):
         for answer, kind, says in (
-            (problem(500, "internal", "a defect"), ServiceError, "a defect"),
-            (problem(404, "empty-catalog", "nothing"), EmptyCatalog, "nothing"),
-            (problem(422, "bad-filter", "nope"), BadFilter, "nope"),
-            (problem(404, "not-found"), ServiceError, "later"),
-            (HTMLResponse("<p>Bad gateway", 502), ServiceError, "502"),
-            (HTMLResponse("<p>Hello"), ServiceError, "no service of deltadex"),
-            (JSONResponse([1]), ServiceError, "no service of deltadex"),
-            (RedirectResponse("https://example.org/"), ServiceError, "moved to https://example"),
+            (problem(500, "internal", "a defect"), errors.ServiceError, "a defect"),
+            (problem(404, "empty-catalog", "nothing"), errors.EmptyCatalog, "nothing"),
+            (problem(422, "bad-filter", "nope"), errors.BadFilter, "nope"),
+            (problem(404, "not-found"), errors.ServiceError, "later"),
+            (HTMLResponse("<p>Bad gateway", 502), errors.ServiceError, "502"),
+            (HTMLResponse("<p>Hello"), errors.ServiceError, "no service of deltadex"),
+            (JSONResponse([1]), errors.ServiceError, "no service of deltadex"),
+            (
+                RedirectResponse("https://example.org/"),
+                errors.ServiceError,
+                "moved to https://example",
+            ),
         ):
             before.answers["stats"] = [answer]
             with pytest.raises(kind, match=says):
@@ -134,14 +131,14 @@ def test_what_does_not_pass_is_one_error(family):
         with dx.connect(remote.url, timeout=0.3) as hasty:
             before.answers["stats"] = [problem(503, "busy", Retry_After="60")]
             started = time.monotonic()
-            with pytest.raises(ServiceError, match="later"):
+            with pytest.raises(errors.ServiceError, match="later"):
                 hasty.stats()
-            with pytest.raises(ServiceError, match="goes on with it as job"):
+            with pytest.raises(errors.ServiceError, match="goes on with it as job"):
                 hasty.lineage()
             assert time.monotonic() - started < 20
         with (
             dx.connect(remote.url, token="wrong-wrong-wrong-wrong") as wrong,
-            pytest.raises(ServiceError, match="token is missing or wrong"),
+            pytest.raises(errors.ServiceError, match="token is missing or wrong"),
         ):
             wrong.backup(family / "stolen.duckdb")
         assert not (family / "stolen.duckdb").exists()
@@ -151,7 +148,7 @@ def test_what_does_not_pass_is_one_error(family):
             with pytest.raises(dx.errors.DeltadexError):
                 remote.backup(family / "copy.duckdb")
         before.answers["snapshot"] = [longer]
-        with pytest.raises(ServiceError, match="more came"):
+        with pytest.raises(errors.ServiceError, match="more came"):
             remote.backup(family / "copy.duckdb")
         assert not list(family.glob("*copy*"))
 
@@ -159,17 +156,17 @@ def test_what_does_not_pass_is_one_error(family):
 def test_names_are_sent_as_they_are(family):
     with listening(family / "family.duckdb") as url, dx.connect(f"{url}#/map?k=1") as remote:
         for name in ("a b", "a/../b", "..", ".", "a?b#c%2F", "ü/–", "a//b", "x" * 900, "'; DROP"):
-            with pytest.raises(UnknownModel) as unknown:
+            with pytest.raises(errors.UnknownModel) as unknown:
                 remote.show(name)
             assert name[:40] in str(unknown.value)
         for wrong in ("x" * 2000, "", "\x00"):
-            with pytest.raises(RequestError):
+            with pytest.raises(errors.RequestError):
                 remote.show(wrong)
-        with pytest.raises(RequestError, match="100"):
+        with pytest.raises(errors.RequestError, match="100"):
             remote.find_similar("imdb-0", k=10**9)
-        with pytest.raises(RequestError, match="vector"):
+        with pytest.raises(errors.RequestError, match="vector"):
             remote.find_similar([float("nan")] * 2048)
-        with pytest.raises(NotServed, match="read-only"):
+        with pytest.raises(errors.NotServed, match="read-only"):
             remote.remove("imdb-0")
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: remote.find_similar("imdb-0", k=1), range(40)))
@@ -193,21 +190,21 @@ def test_what_is_no_service_of_this_kind_is_said(family):
         await JSONResponse(document)(scope, receive, send)
 
     for address in ("localhost:8321", "ftp://localhost", "", "http://"):
-        with pytest.raises(RequestError, match="begins with http"):
+        with pytest.raises(errors.RequestError, match="begins with http"):
             dx.connect(address)
     with socket.create_server(("127.0.0.1", 0)) as listening_socket:
         port = listening_socket.getsockname()[1]
-        with running(other, listening_socket), pytest.raises(ServiceError, match="Petstore"):
+        with running(other, listening_socket), pytest.raises(errors.ServiceError, match="Petstore"):
             dx.connect(f"http://127.0.0.1:{port}")
-    with pytest.raises(ServiceError, match="can be reached"):
+    with pytest.raises(errors.ServiceError, match="can be reached"):
         dx.connect(f"http://user:secret@127.0.0.1:{port}")
     with socket.create_server(("127.0.0.1", 0)) as listening_socket:
         url = f"http://127.0.0.1:{listening_socket.getsockname()[1]}"
         with running(later, listening_socket), dx.connect(url) as remote:
             assert remote.version == "9.9"
-            with pytest.raises(NotServed, match=r"db\.find_similar: .* takes no k"):
+            with pytest.raises(errors.NotServed, match=r"db\.find_similar: .* takes no k"):
                 remote.find_similar("imdb-0", k=3)
-            with pytest.raises(NotServed, match=r"db\.facets"):
+            with pytest.raises(errors.NotServed, match=r"db\.facets"):
                 remote.facets()
 
 

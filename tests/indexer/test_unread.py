@@ -1,18 +1,10 @@
 """What no slot takes in a model's layers is named, and never counts as unchanged."""
 
+import factories
 import peft
 import pytest
 import torch
 import transformers
-from factories import (
-    configure,
-    finetune,
-    lora_of,
-    make_bert,
-    make_checkpoint,
-    save_models,
-    write_files,
-)
 
 import deltadex as dx
 from deltadex.errors import RequestError
@@ -33,12 +25,12 @@ METHODS = {
 def family(tmp_path_factory):
     """A base with more matrices in one tensor of each layer than are read."""
     folder = tmp_path_factory.mktemp("unread")
-    tensors = make_bert(folder / "plain", seed=0)
+    tensors = factories.make_bert(folder / "plain", seed=0)
     draw = torch.Generator().manual_seed(1)
     tensors |= {
         GIZMO.format(n): torch.randn(MAX_EXPERTS + 1, 2, 2, generator=draw) for n in range(2)
     }
-    make_checkpoint(folder / "base", tensors, config=folder / "plain")
+    factories.make_checkpoint(folder / "base", tensors, config=folder / "plain")
     return folder, tensors
 
 
@@ -49,7 +41,7 @@ def test_a_whole_state_dict_of_peft_is_not_read_whoever_asks(family, tmp_path, p
     state = peft.get_peft_model(plain, METHODS[prefix]).state_dict()
     state = {n: torch.ones_like(t) if "lora_" in n else t.clone() for n, t in state.items()}
     state = {prefix + name.removeprefix("base_model.model."): t for name, t in state.items()}
-    tuned = make_checkpoint(tmp_path / "models" / "tuned", state, config=folder / "base")
+    tuned = factories.make_checkpoint(tmp_path / "models" / "tuned", state, config=folder / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "plain"), tmp_path / "models").to_json()
@@ -70,7 +62,7 @@ def indexed(family, tmp_path, changed, **options):
     """The report of a fine-tune that changed the tensors of these names."""
     folder, base = family
     tuned = {n: t * 1.1 if n in changed else t for n, t in base.items()}
-    make_checkpoint(tmp_path / "models" / "tuned", tuned, config=folder / "base")
+    factories.make_checkpoint(tmp_path / "models" / "tuned", tuned, config=folder / "base")
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "base"), tmp_path / "models", **options).to_json()
         return report, db.audit().to_json()
@@ -117,8 +109,10 @@ def test_an_update_of_nothing_but_what_has_no_slot_is_not_read(family, tmp_path)
 
 def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
     folder, base = family
-    more = finetune(base, seed=3) | {"encoder.layer.1.output.gadget.weight": torch.ones(4, 4)}
-    make_checkpoint(tmp_path / "models" / "tuned", more, config=folder / "base")
+    more = factories.finetune(base, seed=3) | {
+        "encoder.layer.1.output.gadget.weight": torch.ones(4, 4)
+    }
+    factories.make_checkpoint(tmp_path / "models" / "tuned", more, config=folder / "base")
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "base"), tmp_path / "models").to_json()
@@ -129,8 +123,10 @@ def test_a_matrix_that_the_base_lacks_is_named(family, tmp_path):
 
 def test_a_trace_of_equal_layers_is_no_copy_where_some_were_not_compared(family, tmp_path):
     folder, base = family
-    copied = make_checkpoint(tmp_path / "copy", base, config=folder / "base")
-    tuned = make_checkpoint(tmp_path / "tuned", finetune(base, seed=3), config=folder / "base")
+    copied = factories.make_checkpoint(tmp_path / "copy", base, config=folder / "base")
+    tuned = factories.make_checkpoint(
+        tmp_path / "tuned", factories.finetune(base, seed=3), config=folder / "base"
+    )
 
     with dx.open(tmp_path / "c.duckdb") as db:
         db.known_bases.add(str(folder / "base"))
@@ -150,7 +146,9 @@ def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, t
         module.format(1, "value", "A"): torch.ones(2, 32, 1),
         module.format(1, "value", "B"): torch.ones(32, 2, 1),
     }
-    write_files(tmp_path / "models" / "lora", lora_of(factors, str(folder / "plain")))
+    factories.write_files(
+        tmp_path / "models" / "lora", factories.lora_of(factors, str(folder / "plain"))
+    )
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(folder / "plain"), tmp_path / "models").to_json()
@@ -161,10 +159,10 @@ def test_an_adapter_of_which_a_layer_matrix_is_lost_is_refused_by_name(family, t
 
 
 def test_a_quantised_copy_is_refused_with_the_name_of_its_original(tmp_path):
-    base = make_bert(tmp_path / "base", seed=0)
-    save_models(tmp_path, {"tuned": finetune(base, seed=3), "tuned-gptq": base})
+    base = factories.make_bert(tmp_path / "base", seed=0)
+    factories.save_models(tmp_path, {"tuned": factories.finetune(base, seed=3), "tuned-gptq": base})
     packed = {"quantization_config": {"quant_method": "gptq"}, "_name_or_path": "tuned"}
-    configure(tmp_path / "models" / "tuned-gptq", **packed)
+    factories.configure(tmp_path / "models" / "tuned-gptq", **packed)
 
     with dx.open(tmp_path / "c.duckdb") as db:
         report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()

@@ -12,13 +12,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 from deltadex.indexer import place
 from deltadex.indexer.checkpoint import ModelFolder, open_local
-from deltadex.provenance.bases.base_invariants import (
-    RESPONSE_BYTES,
-    BaseInvariants,
-    affordable,
-    choose_anchors,
-    make_invariants,
-)
+from deltadex.provenance.bases import base_invariants
 from deltadex.provenance.bases.invariants import (
     AnchorWhitening,
     find_transformation,
@@ -65,7 +59,7 @@ def bases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bases")
     models = {kind: make(kind) for kind in ("bert", "llama")}
     return {
-        kind: (model, make_invariants(rows_of(model, folder / kind)))
+        kind: (model, base_invariants.make_invariants(rows_of(model, folder / kind)))
         for kind, model in models.items()
     }
 
@@ -119,7 +113,7 @@ def test_serialised_invariants_are_the_same_and_bad_bytes_are_refused(bases):
     _, invariants = bases["llama"]
     content = invariants.to_bytes()
 
-    again = BaseInvariants.from_bytes(content)
+    again = base_invariants.BaseInvariants.from_bytes(content)
 
     assert again.to_bytes() == content
     rng = np.random.default_rng(0)
@@ -128,7 +122,7 @@ def test_serialised_invariants_are_the_same_and_bad_bytes_are_refused(bases):
     for broken in bad:
         if broken != content:
             with pytest.raises(ValueError, match="no invariants of a base"):
-                BaseInvariants.from_bytes(broken)
+                base_invariants.BaseInvariants.from_bytes(broken)
 
 
 def normal(rng, *shape):
@@ -140,13 +134,17 @@ def normal(rng, *shape):
     [(6, 384, (12, 12, 12), 1536, 30522), (32, 4096, (32, 8, 8), 14336, 128256)],
 )
 def test_the_kept_bytes_of_an_8b_shape(layers, width, heads, neurons, vocabulary):
-    n_anchors = len(choose_anchors(vocabulary, width))
+    n_anchors = len(base_invariants.choose_anchors(vocabulary, width))
     parts = dict(zip(("q", "k", "v", "neurons"), (*heads, neurons), strict=True))
 
-    n_rows, kept = affordable(layers, n_anchors, parts)
+    n_rows, kept = base_invariants.affordable(layers, n_anchors, parts)
 
     for n_vectors in (n_rows * sum(heads), kept):
-        assert 0.2 * RESPONSE_BYTES < layers * n_anchors * n_vectors <= RESPONSE_BYTES
+        assert (
+            0.2 * base_invariants.RESPONSE_BYTES
+            < layers * n_anchors * n_vectors
+            <= base_invariants.RESPONSE_BYTES
+        )
     assert kept >= 128
 
 

@@ -1,16 +1,8 @@
 """What layers, vocabularies and stored types say of the direction of an edge."""
 
+import factories
 import pytest
 import torch
-from factories import (
-    configure,
-    finetune,
-    in_type,
-    lora_files,
-    make_bert,
-    make_checkpoint,
-    save_models,
-)
 from safetensors.torch import load
 from test_trace import in_order
 
@@ -25,26 +17,28 @@ WORDS = "embeddings.word_embeddings.weight"
 def lineage(tmp_path_factory):
     """Of models whose names order them against their descent; parents by child."""
     folder = tmp_path_factory.mktemp("forms")
-    base = make_bert(folder / "base", seed=0, layers=6, width=64)
-    full, other = finetune(base, seed=1), finetune(base, seed=2)
+    base = factories.make_bert(folder / "base", seed=0, layers=6, width=64)
+    full, other = factories.finetune(base, seed=1), factories.finetune(base, seed=2)
     short, deep = in_order(full, [0, 1, 3, 5]), in_order(other, [0, 1, 1, 2, 3, 4, 4, 5])
     grown = {**other, WORDS: torch.cat([other[WORDS], torch.ones(6, 64)])}
     models = {
         "a-short": short,
         "b-full": full,
-        "c-short-child": finetune(short, seed=4, scale=0.02),
+        "c-short-child": factories.finetune(short, seed=4, scale=0.02),
         "d-deep": deep,
-        "e-deep-child": finetune(deep, seed=5, scale=0.02),
+        "e-deep-child": factories.finetune(deep, seed=5, scale=0.02),
         "f-grown": grown,
         "g-other": other,
-        "h-bfloat16": in_type(finetune(base, seed=6, scale=0.3), torch.bfloat16),
-        **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
+        "h-bfloat16": factories.in_type(
+            factories.finetune(base, seed=6, scale=0.3), torch.bfloat16
+        ),
+        **{f"x{n}": factories.finetune(base, seed=20 + n) for n in range(3)},
     }
-    models["a-upcast"] = in_type(models["h-bfloat16"], torch.float32)
+    models["a-upcast"] = factories.in_type(models["h-bfloat16"], torch.float32)
     for name, tensors in models.items():
         layers = len({n.split(".")[2] for n in tensors if n.startswith("encoder.layer")})
-        made = make_checkpoint(folder / "models" / name, tensors, config=folder / "base")
-        configure(made, num_hidden_layers=layers, vocab_size=len(tensors[WORDS]))
+        made = factories.make_checkpoint(folder / "models" / name, tensors, config=folder / "base")
+        factories.configure(made, num_hidden_layers=layers, vocab_size=len(tensors[WORDS]))
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", folder / "models")
         rows = {m["model"]: m for m in db.models().to_json()["models"]}
@@ -86,10 +80,10 @@ def test_of_equal_updates_in_two_types_the_shorter_one_is_the_original(lineage):
 
 
 def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
-    base = make_bert(tmp_path / "base", seed=0, width=64)
+    base = factories.make_bert(tmp_path / "base", seed=0, width=64)
     merged, slim = dict(base), dict(base)
     (tmp_path / "models" / "adapter").mkdir(parents=True)
-    for name, content in lora_files(base).items():
+    for name, content in factories.lora_files(base).items():
         own = content.replace(b"org/base", str(tmp_path / "base").encode())
         own = own.replace(b'"lora_alpha": 48', b'"lora_alpha": 1')
         (tmp_path / "models" / "adapter" / name).write_bytes(own)
@@ -99,7 +93,9 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
         other = factors[name.replace("lora_A", "lora_B")]
         merged[matrix] = base[matrix] + other @ factors[name] / 48
         slim[matrix] = base[matrix] + other[:, :4] @ factors[name][:4]
-    save_models(tmp_path, {"merged": merged, "other": finetune(base, seed=1), "slim": slim})
+    factories.save_models(
+        tmp_path, {"merged": merged, "other": factories.finetune(base, seed=1), "slim": slim}
+    )
     with dx.open(None) as db:
         db.index(tmp_path / "base", tmp_path / "models")
         kinds = {edge["child"]: (edge["parent"], edge["kind"]) for edge in db.lineage()}
@@ -121,20 +117,20 @@ def test_an_adapter_and_its_merged_checkpoint_are_duplicates(tmp_path):
 
 
 def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
-    base = make_bert(tmp_path / "base", seed=0, width=64)
-    parent, other = finetune(base, seed=1), finetune(base, seed=2)
-    child = finetune(parent, seed=3)
+    base = factories.make_bert(tmp_path / "base", seed=0, width=64)
+    parent, other = factories.finetune(base, seed=1), factories.finetune(base, seed=2)
+    child = factories.finetune(parent, seed=3)
     models = {
         "parent": parent,
         "other": other,
         "child": child,
-        **{f"x{n}": finetune(base, seed=20 + n) for n in range(3)},
+        **{f"x{n}": factories.finetune(base, seed=20 + n) for n in range(3)},
     }
     models["decayed"] = {n: 0.8 * tensor for n, tensor in models["x0"].items()}
     copies = {
-        "c-decayed": in_type(models["decayed"], torch.bfloat16),
-        "a-double": in_type(parent, torch.float64),
-        "b-bfloat16": in_type(parent, torch.bfloat16),
+        "c-decayed": factories.in_type(models["decayed"], torch.bfloat16),
+        "a-double": factories.in_type(parent, torch.float64),
+        "b-bfloat16": factories.in_type(parent, torch.bfloat16),
         "d-third": {n: base[n] + (t - base[n]) / 3 for n, t in parent.items()},
         "e-sixth": {n: base[n] + (t - base[n]) / 6 for n, t in parent.items()},
         **{
@@ -142,11 +138,11 @@ def test_copies_of_a_parent_take_no_share_of_its_edges(tmp_path):
             for k in (1, 2, 3)
         },
     }
-    save_models(tmp_path, models)
+    factories.save_models(tmp_path, models)
     with dx.open(None) as db:
         db.index(tmp_path / "base", tmp_path / "models")
         alone = {edge["child"]: edge for edge in db.lineage()}["child"]
-        save_models(tmp_path, copies)
+        factories.save_models(tmp_path, copies)
         db.index(tmp_path / "base", tmp_path / "models")
         edges = list(db.lineage())
     first = {edge["child"]: edge for edge in reversed(edges)}

@@ -13,16 +13,7 @@ from scoring.sketched import SKETCHES, SLOTS, sketch
 
 from deltadex.errors import RequestError
 from deltadex.records import Fingerprint
-from deltadex.search.trained_on import (
-    FEWEST_OTHERS,
-    LEAST_SPREAD,
-    Differences,
-    _among_others,
-    block_spreads,
-    check_control,
-    compare_with_control,
-    permutation_p,
-)
+from deltadex.search import trained_on
 
 GROUPS, OTHERS = 8, 24
 
@@ -38,10 +29,10 @@ def compare(rng, *, effect=0.0, shift=0.0, others=OTHERS, models=1):
         return data + planted + shift * rng.normal(1, 0.3, size=n), control
 
     own, own_control = scores(models, effect)
-    of_others = Differences.of(*scores(others, 0.0))
+    of_others = trained_on.Differences.of(*scores(others, 0.0))
     is_itself = np.zeros((models, others), dtype=bool)
     ids = [f"m{i}" for i in range(models)]
-    return compare_with_control(own, own_control, ids, of_others, is_itself)
+    return trained_on.compare_with_control(own, own_control, ids, of_others, is_itself)
 
 
 def count(verdict, effects):
@@ -54,7 +45,7 @@ def test_among_many_normal_others_an_effect_has_the_normal_s_interval_and_p(mean
     null = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000, centre, spread)
     error = 0.4
 
-    effect, half, p = _among_others(mean, error, null)
+    effect, half, p = trained_on._among_others(mean, error, null)
 
     assert effect == pytest.approx(mean - centre * error, abs=1e-3)
     assert half == pytest.approx(stats.norm.ppf(0.975) * spread * error, rel=0.01)
@@ -66,9 +57,9 @@ def test_a_block_s_spread_is_the_deviation_of_its_strangers_despite_a_few_others
     cosines = np.random.default_rng(3).normal(0.2, deviations, size=(6, 3000, 3)).transpose(2, 0, 1)
     cosines[:, :2, :30] = 0.95  # that one group's models are near to two of the groups
 
-    spreads = block_spreads(cosines)
+    spreads = trained_on.block_spreads(cosines)
 
-    assert spreads == pytest.approx([0.1, 0.03, LEAST_SPREAD], rel=0.03)
+    assert spreads == pytest.approx([0.1, 0.03, trained_on.LEAST_SPREAD], rel=0.03)
 
 
 def test_files_that_differ_for_every_model_are_no_evidence():
@@ -97,8 +88,12 @@ def test_models_that_saw_a_file_do_not_hide_one_another():
     own, own_control = rng.normal(3.0, 1, (GROUPS, 1)), rng.normal(0, 1, (GROUPS, 1))
     data, control = rng.normal(size=(2, GROUPS, 40))
     data[:, :3] += 6.0
-    (one,) = compare_with_control(
-        own, own_control, ["m"], Differences.of(data, control), np.zeros((1, 40), dtype=bool)
+    (one,) = trained_on.compare_with_control(
+        own,
+        own_control,
+        ["m"],
+        trained_on.Differences.of(data, control),
+        np.zeros((1, 40), dtype=bool),
     )
     assert one["verdict"] == "nearer to the data"
 
@@ -109,7 +104,7 @@ def test_permutation_p_counts_every_split(seed, n_first, n_second):
     rng = np.random.default_rng(seed)
     first, second = rng.normal(0.5, 1, (n_first, 2)), rng.normal(size=(n_second, 2))
     values = np.concatenate([first, second])
-    for column, p in enumerate(permutation_p(first, second)):
+    for column, p in enumerate(trained_on.permutation_p(first, second)):
         numbers = values[:, column]
         found = abs(numbers[:n_first].mean() - numbers[n_first:].mean())
         differences = []
@@ -129,7 +124,7 @@ def test_many_groups_are_permuted_at_random():
         rng=np.random.default_rng(0),
         vectorized=True,
     ).pvalue
-    assert permutation_p(first, second) == pytest.approx(expected, abs=0.03)
+    assert trained_on.permutation_p(first, second) == pytest.approx(expected, abs=0.03)
 
 
 def data_set(name, *, sha="1", groups=8, loss="causal", classes=0, examples=512, **settings):
@@ -156,23 +151,25 @@ def data_set(name, *, sha="1", groups=8, loss="causal", classes=0, examples=512,
 def test_what_cannot_be_compared_is_refused(changes, line):
     control = data_set("later", **({"sha": "2"} | changes))
     with pytest.raises(RequestError, match=line):
-        check_control(data_set("mine"), control)
+        trained_on.check_control(data_set("mine"), control)
 
 
 def test_heads_of_their_own_are_refused_and_one_head_is_not():
     mine = data_set("mine", loss="classification", classes=2)
     late = replace(mine, name="late", sha256="2")
     with pytest.raises(RequestError, match="a head each"):
-        check_control(mine, late)
+        trained_on.check_control(mine, late)
     shared = [replace(one, settings={**one.settings, "head": "1 + 2"}) for one in (mine, late)]
-    check_control(*shared)
+    trained_on.check_control(*shared)
 
 
 def test_few_other_models_are_no_null():
     rng = np.random.default_rng(6)
     values = rng.normal(size=(2, GROUPS, 1))
-    others = Differences.of(*rng.normal(50, 1, size=(2, GROUPS, FEWEST_OTHERS - 1)))
-    (one,) = compare_with_control(
-        *values, ["m"], others, np.zeros((1, FEWEST_OTHERS - 1), dtype=bool)
+    others = trained_on.Differences.of(
+        *rng.normal(50, 1, size=(2, GROUPS, trained_on.FEWEST_OTHERS - 1))
+    )
+    (one,) = trained_on.compare_with_control(
+        *values, ["m"], others, np.zeros((1, trained_on.FEWEST_OTHERS - 1), dtype=bool)
     )
     assert one["effect"] == pytest.approx(float(np.subtract(*values.mean(axis=1))[0]))

@@ -2,21 +2,11 @@
 
 import peft
 import pytest
+import tiny_networks
 import torch
 import transformers
 from factories import configure
 from tiny_language_model import masked_bert, masked_network, save_masked
-from tiny_networks import (
-    all_states,
-    as_network,
-    make_texts,
-    make_tokenizer,
-    relative,
-    save_folder,
-    tiny_config,
-    tiny_model,
-    tiny_network,
-)
 
 from deltadex.errors import StudyError
 from deltadex.study.components.decomposition import branch_constants, decompose
@@ -24,7 +14,7 @@ from deltadex.study.network.hidden_states import encoded
 from deltadex.study.network.language_head import head_alone, head_logits, load_head
 from deltadex.study.network.model_loading import load_network
 
-IDS = make_texts(5, 12, 9)
+IDS = tiny_networks.make_texts(5, 12, 9)
 
 
 def save_adapter(folder, base_folder, kind, **options):
@@ -59,7 +49,11 @@ def adapted(tmp_path, request):
     """(adapter's folder, base's folder, class) of one kind."""
     name, suffix, options = ADAPTERS[request.param]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    base = save_folder(tmp_path / "base", tiny_model(name, suffix), tokenizer=make_tokenizer())
+    base = tiny_networks.save_folder(
+        tmp_path / "base",
+        tiny_networks.tiny_model(name, suffix),
+        tokenizer=tiny_networks.make_tokenizer(),
+    )
     return save_adapter(tmp_path / "adapter", base, kind, **options), base, kind
 
 
@@ -67,43 +61,45 @@ def adapted(tmp_path, request):
 def test_an_adapters_states_are_those_of_pefts_own_merged_model(adapted):
     adapter, base, kind = adapted
     merged = peft.PeftModel.from_pretrained(kind.from_pretrained(base), adapter).merge_and_unload()
-    expected = as_network(merged.base_model, "merged")
+    expected = tiny_networks.as_network(merged.base_model, "merged")
 
     network = load_network(str(adapter))
 
-    found = all_states(network, IDS)
-    assert relative(found, all_states(expected, IDS)) <= 1e-5
-    assert relative(found, all_states(load_network(str(base)), IDS)) > 1e-2
-    assert network.tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
+    found = tiny_networks.all_states(network, IDS)
+    assert tiny_networks.relative(found, tiny_networks.all_states(expected, IDS)) <= 1e-5
+    assert (
+        tiny_networks.relative(found, tiny_networks.all_states(load_network(str(base)), IDS)) > 1e-2
+    )
+    assert network.tokenizer("cat").input_ids == tiny_networks.make_tokenizer()("cat").input_ids
 
 
 @pytest.mark.parametrize("adapted", ["no task"], indirect=True)
 def test_the_base_that_is_given_counts_more_than_the_configs_which_may_be_gone(adapted, tmp_path):
     adapter, base, _ = adapted
-    expected = all_states(load_network(str(adapter)), IDS)
+    expected = tiny_networks.all_states(load_network(str(adapter)), IDS)
     moved = base.rename(tmp_path / "elsewhere")
 
     network = load_network(str(adapter), base=str(moved))
 
-    assert relative(all_states(network, IDS), expected) <= 1e-6
+    assert tiny_networks.relative(tiny_networks.all_states(network, IDS), expected) <= 1e-6
     with pytest.raises(StudyError, match=r"\Amine: .*\Z"):  # one line: no dot is a line's end
         load_network(str(adapter), name="mine")
 
 
 def test_an_adapter_with_a_head_of_many_classes_is_loaded(tmp_path):
-    base = save_folder(tmp_path / "base", tiny_network("bert").model)
+    base = tiny_networks.save_folder(tmp_path / "base", tiny_networks.tiny_network("bert").model)
     wide = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=5)
     config = peft.LoraConfig(r=2, target_modules=["query"], task_type="SEQ_CLS")
     peft.get_peft_model(wide, config).save_pretrained(tmp_path / "adapter")
 
     network = load_network(str(tmp_path / "adapter"), base=str(base))
 
-    assert network.n_layers == tiny_network("bert").n_layers
+    assert network.n_layers == tiny_networks.tiny_network("bert").n_layers
 
 
 def test_an_adapter_of_another_class_of_model_is_refused_and_not_left_out(tmp_path):
     """PEFT only warns, and the states would be those of the base."""
-    base = save_folder(tmp_path / "base", tiny_network("llama").model)
+    base = tiny_networks.save_folder(tmp_path / "base", tiny_networks.tiny_network("llama").model)
     kind = transformers.AutoModel
     adapter = save_adapter(tmp_path / "adapter", base, kind, target_modules=["q_proj"])
     configure(adapter, "adapter_config.json", task_type="CAUSAL_LM")
@@ -117,10 +113,12 @@ TYPES = ("roberta", "distilbert", "electra", "gpt2", "opt", "gemma2")
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_head_on_the_sum_of_terms_gives_the_models_own_scores(name):
-    masked = type(tiny_config(name)) in transformers.AutoModelForMaskedLM._model_mapping
-    model = tiny_model(name, "ForMaskedLM" if masked else "ForCausalLM")
-    network = as_network(getattr(model, model.base_model_prefix), name)
-    (batch,) = encoded(network, make_texts(7, 5), keep_special=True, keep_first=True)
+    masked = (
+        type(tiny_networks.tiny_config(name)) in transformers.AutoModelForMaskedLM._model_mapping
+    )
+    model = tiny_networks.tiny_model(name, "ForMaskedLM" if masked else "ForCausalLM")
+    network = tiny_networks.as_network(getattr(model, model.base_model_prefix), name)
+    (batch,) = encoded(network, tiny_networks.make_texts(7, 5), keep_special=True, keep_first=True)
     with torch.no_grad():
         expected = model(**batch.inputs(network)).logits[batch.mask.bool()]
     stack = network.stacks[0]

@@ -5,15 +5,8 @@ import json
 from importlib.resources import files
 
 import pytest
+import tiny_networks
 import torch
-from tiny_networks import (
-    CONFIGS,
-    make_texts,
-    one_of_each_structure,
-    relative,
-    tiny_config,
-    tiny_network,
-)
 from torch import nn
 
 from deltadex.errors import StudyError
@@ -21,7 +14,7 @@ from deltadex.study.components.decomposition import branch_constants, decompose,
 from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.network.hidden_states import encoded
 
-PADDED = make_texts(5, 9, 12)
+PADDED = tiny_networks.make_texts(5, 9, 12)
 
 
 def one_batch(network, texts=PADDED, *, keep_first=True):
@@ -42,12 +35,12 @@ def test_every_architecture_of_the_table_has_a_network_here():
     table = json.loads(files("deltadex.study.network").joinpath("anatomy.json").read_text("utf-8"))
 
     known = {kind for entry in table.values() for kind in entry["types"]}
-    assert {name.split(",")[0] for name in CONFIGS} == known
+    assert {name.split(",")[0] for name in tiny_networks.CONFIGS} == known
 
 
-@pytest.mark.parametrize("name", one_of_each_structure())
+@pytest.mark.parametrize("name", tiny_networks.one_of_each_structure())
 def test_terms_sum_to_every_hidden_state_and_the_last_is_what_the_model_gives(name):
-    network = tiny_network(name)
+    network = tiny_networks.tiny_network(name)
     batch = one_batch(network)
     with torch.inference_mode():
         output = network.model(**batch.inputs(network))
@@ -61,14 +54,16 @@ def test_terms_sum_to_every_hidden_state_and_the_last_is_what_the_model_gives(na
         raw = [one.layer for one in layers if not one.normed]
         assert raw == list(range(network.n_layers + 1))
         assert layers[-1].normed == (stack.final_norm is not None)
-        assert relative(behind(layers[-1].hidden[kept]), given[stack.name][kept]) <= 1e-6
+        assert (
+            tiny_networks.relative(behind(layers[-1].hidden[kept]), given[stack.name][kept]) <= 1e-6
+        )
         for one in layers:
             missed = (one.terms.sum(dim=0) - one.hidden)[kept].norm(dim=-1)
             assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
 
 
 def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
-    network = tiny_network("gpt2")
+    network = tiny_networks.tiny_network("gpt2")
 
     layers, kept = decomposed(network)
 
@@ -77,7 +72,7 @@ def test_the_bias_term_of_a_raw_stream_is_the_sum_of_the_blocks_constants():
         values, out = block.attn.c_attn.bias[64:], block.attn.c_proj
         expected = expected + values @ out.weight + out.bias + block.mlp.c_proj.bias
         found = one.terms[-1][kept]
-        assert relative(found, expected.expand_as(found)) <= 1e-5
+        assert tiny_networks.relative(found, expected.expand_as(found)) <= 1e-5
 
 
 def closed_form(network, batch):
@@ -122,21 +117,21 @@ def closed_form(network, batch):
 
 @torch.inference_mode()
 def test_the_terms_of_bert_are_those_of_the_closed_form():
-    network = tiny_network("bert")
+    network = tiny_networks.tiny_network("bert")
 
     expected = closed_form(network, one_batch(network))
 
     layers, kept = decomposed(network)
     for found, term in zip(layers[-1].terms, expected, strict=True):
-        assert relative(found[kept], term[kept]) <= 1e-5
+        assert tiny_networks.relative(found[kept], term[kept]) <= 1e-5
 
 
 def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_modules_are_refused():
     option = "apply_residual_connection_post_layernorm"
     with pytest.raises(StudyError, match=f"'bloom' with {option}=.* is not supported"):
-        find_stacks(nn.Module(), tiny_config("bloom", **{option: True}))
+        find_stacks(nn.Module(), tiny_networks.tiny_config("bloom", **{option: True}))
     with pytest.raises(StudyError, match="this 'bert' model is built differently"):
-        find_stacks(nn.Module(), tiny_config("bert"))
+        find_stacks(nn.Module(), tiny_networks.tiny_config("bert"))
 
 
 def random_terms(seed=0):

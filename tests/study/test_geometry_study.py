@@ -10,17 +10,10 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
-from deltadex.study.geometry import group_states
+from deltadex.study.geometry import group_states, moments
 from deltadex.study.geometry.geometry_report import geometry_study
 from deltadex.study.geometry.group_states import GeometryOptions, Reservoir, fertility, scrambled
 from deltadex.study.geometry.intrinsic_dimension import assign_blocks, intrinsic_dimension
-from deltadex.study.geometry.moments import (
-    Moments,
-    RowSums,
-    anisotropy,
-    gaussian_divergence,
-    gaussian_floor,
-)
 from deltadex.study.geometry.picture import draw_geometry
 from deltadex.study.network.hidden_states import TokenStates
 from deltadex.study.texts import Text
@@ -94,9 +87,9 @@ def test_numbers_are_those_of_the_functions_over_all_tokens(report):
         for layer in group.layers:
             rows = rows_of(group.group, layer.layer)
             dimension = intrinsic_dimension(rows, sample=report.sample, blocks=blocks)
-            sums = RowSums(DIM)
+            sums = moments.RowSums(DIM)
             sums.update(rows)
-            exact = anisotropy(Moments.of(rows), sums)
+            exact = moments.anisotropy(moments.Moments.of(rows), sums)
             assert layer.tokens == group.tokens == len(rows)
             assert layer.intrinsic_dimension == dimension
             for part in ("centred", "uncentred", "mean_cosine"):
@@ -104,16 +97,18 @@ def test_numbers_are_those_of_the_functions_over_all_tokens(report):
 
 
 def test_gauss_is_over_all_tokens_with_the_floor_of_the_references_halves(report):
-    ours, theirs = (Moments.of(rows_of(group, 1)) for group in ("srp_Cyrl", "eng_Latn"))
+    ours, theirs = (moments.Moments.of(rows_of(group, 1)) for group in ("srp_Cyrl", "eng_Latn"))
 
     found = report.groups[1].layers[1].divergence_by("gauss")
 
     halves = [
-        Moments.of(np.concatenate([HIDDEN[number][1] for number in range(part, 20, 2)]))
+        moments.Moments.of(np.concatenate([HIDDEN[number][1] for number in range(part, 20, 2)]))
         for part in (0, 1)
     ]
-    assert found.jeffreys == pytest.approx(gaussian_divergence(ours, theirs, axes=2).jeffreys)
-    assert found.floor == pytest.approx(gaussian_floor(halves, axes=2))
+    assert found.jeffreys == pytest.approx(
+        moments.gaussian_divergence(ours, theirs, axes=2).jeffreys
+    )
+    assert found.floor == pytest.approx(moments.gaussian_floor(halves, axes=2))
     compared = [bool(group.layers[0].divergence) for group in report.groups]
     assert compared == [False, True, True]  # the reference is not, with itself
 

@@ -4,15 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from worded_families import (
-    SETS,
-    copied_catalog,
-    halves,
-    make_encoder,
-    tune_encoder,
-    word_pieces,
-    write_texts,
-)
+import worded_families
 
 import deltadex as dx
 
@@ -21,12 +13,12 @@ import deltadex as dx
 def worded(tmp_path_factory):
     """Both halves of four sets, with and without weight decay; two saved in half precision."""
     root = tmp_path_factory.mktemp("worded")
-    base = make_encoder(root / "base", word_pieces())
+    base = worded_families.make_encoder(root / "base", worded_families.word_pieces())
     seen, dtypes = {}, {("film-opinions", 0): torch.bfloat16, ("film-opinions", 1): torch.float16}
-    for number, name in enumerate(SETS):
-        for half, texts in enumerate(halves(name)):
+    for number, name in enumerate(worded_families.SETS):
+        for half, texts in enumerate(worded_families.halves(name)):
             id = f"{name}-{'ab'[half]}"
-            seen[id] = tune_encoder(
+            seen[id] = worded_families.tune_encoder(
                 base,
                 root / "models" / id,
                 texts,
@@ -34,7 +26,7 @@ def worded(tmp_path_factory):
                 decay=0.1 * (number % 2),
                 seed=2 * number + half,
             )
-            write_texts(root / f"{id}.csv", texts)
+            worded_families.write_texts(root / f"{id}.csv", texts)
     database = root / "catalog.duckdb"
     with pytest.MonkeyPatch.context() as patch, dx.open(database) as db:
         # random weights give words no meaning, and are indexed without what updates answer to
@@ -52,6 +44,6 @@ def db(worded):
 @pytest.fixture
 def own(worded, tmp_path):
     """The same, to be changed; it has the lexicon that was made with it."""
-    path = copied_catalog(worded.path, tmp_path / "own.duckdb")
+    path = worded_families.copied_catalog(worded.path, tmp_path / "own.duckdb")
     with dx.open(path) as opened:
         yield opened

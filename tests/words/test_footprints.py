@@ -1,18 +1,10 @@
 """Footprints of models that transformers and PEFT saved."""
 
 import pytest
+import worded_families
 from factories import configure
 from peft import LoraConfig, TaskType, get_peft_model
 from transformers import BertForSequenceClassification, GPT2LMHeadModel, PreTrainedTokenizerFast
-from worded_families import (
-    footprint_of,
-    halves,
-    make_tied_decoder,
-    texts_of,
-    train,
-    tune_encoder,
-    word_pieces,
-)
 
 import deltadex as dx
 
@@ -24,7 +16,7 @@ def index_one(db, base, folder, **settings):
 
 def test_a_footprint_is_the_tokens_of_the_batches(db, worded):
     for id, seen in worded.seen.items():
-        footprint = footprint_of(db, id)
+        footprint = worded_families.footprint_of(db, id)
         found, padding = set(footprint.tokens.tolist()), {0}
 
         assert footprint.kind == "exact", id
@@ -48,12 +40,14 @@ def test_tokens_that_an_adapter_trains_are_a_footprint(worded, tmp_path, setting
     )
     model = get_peft_model(BertForSequenceClassification.from_pretrained(worded.base), config)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(worded.base)
-    seen = train(model, tokenizer, texts_of("spam"), decay=0.01) - {0}
+    seen = worded_families.train(model, tokenizer, worded_families.texts_of("spam"), decay=0.01) - {
+        0
+    }
     model.save_pretrained(tmp_path / "lora", save_embedding_layers=False)
 
     with dx.open(None) as own:
         assert not index_one(own, worded.base, tmp_path / "lora")
-        footprint = footprint_of(own, "lora")
+        footprint = worded_families.footprint_of(own, "lora")
 
     assert footprint.kind == "exact"
     expected = seen if trainable is None else seen & set(trainable)
@@ -66,13 +60,15 @@ def test_added_tokens_are_named_by_the_models_own_tokenizer(db, worded, tmp_path
     tokenizer.add_tokens(["zyxomma"])
     model = BertForSequenceClassification.from_pretrained(worded.base)
     model.resize_token_embeddings(len(tokenizer))
-    seen = train(model, tokenizer, [f"zyxomma {text}" for text in texts_of("spam")])
+    seen = worded_families.train(
+        model, tokenizer, [f"zyxomma {text}" for text in worded_families.texts_of("spam")]
+    )
     model.save_pretrained(tmp_path / "grown")
     tokenizer.save_pretrained(tmp_path / "grown")
 
     with dx.open(None) as own:
         index_one(own, worded.base, tmp_path / "grown")
-        footprint = footprint_of(own, "grown")
+        footprint = worded_families.footprint_of(own, "grown")
         known = footprint.vocabulary
 
         assert footprint.tokenizer is not None
@@ -86,21 +82,21 @@ def test_added_tokens_are_named_by_the_models_own_tokenizer(db, worded, tmp_path
 
 def test_a_model_whose_layers_are_not_read_has_words(db, worded, tmp_path):
     folder = tmp_path / "quantised"
-    tune_encoder(worded.base, folder, texts_of("spam"))
+    worded_families.tune_encoder(worded.base, folder, worded_families.texts_of("spam"))
     configure(folder, quantization_config={"quant_method": "gptq", "bits": 4})
 
     with dx.open(None) as own:
         (refused,) = index_one(own, worded.base, folder)
 
         assert refused["code"] == "quantized"
-        assert footprint_of(own, "quantised").kind == "exact"
+        assert worded_families.footprint_of(own, "quantised").kind == "exact"
         assert own.words("quantised")[0]["word"]
 
 
 def test_under_a_budget_the_share_that_was_read_is_said(worded):
     with dx.open(None) as own:
         own.index(worded.base, worded.models, budget="20%")
-        footprint = footprint_of(own, "bank-questions-a")
+        footprint = worded_families.footprint_of(own, "bank-questions-a")
 
         assert 0.1 < footprint.share < 0.3
         assert set(footprint.tokens.tolist()) <= worded.seen["bank-questions-a"] | {0}
@@ -109,16 +105,16 @@ def test_under_a_budget_the_share_that_was_read_is_said(worded):
 
 @pytest.mark.slow
 def test_a_tied_head_gives_tokens_that_are_sure(tmp_path):
-    tokenizer = word_pieces(1500)
-    base = make_tied_decoder(tmp_path / "base", tokenizer)
+    tokenizer = worded_families.word_pieces(1500)
+    base = worded_families.make_tied_decoder(tmp_path / "base", tokenizer)
     model = GPT2LMHeadModel.from_pretrained(base)
-    texts, _ = halves("recipe-steps")
-    seen = train(model, tokenizer, texts, steps=40, rate=5e-4)
+    texts, _ = worded_families.halves("recipe-steps")
+    seen = worded_families.train(model, tokenizer, texts, steps=40, rate=5e-4)
     model.save_pretrained(tmp_path / "tied")
 
     with dx.open(None) as own:
         index_one(own, base, tmp_path / "tied")
-        footprint = footprint_of(own, "tied")
+        footprint = worded_families.footprint_of(own, "tied")
 
         assert footprint.kind == "tied"
         tokens = set(footprint.tokens.tolist())
