@@ -203,6 +203,7 @@ def index_family(
         recipes=recipes,
         layout=layout,
         shapes=shapes,
+        stored=catalog.base(base.name).shapes,
         threads=max(1, cpu_count() // workers),
         device=device,
         parts=base_parts(base, recipes, verify=options.verify),

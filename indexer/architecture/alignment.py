@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from ...errors import ModelError
+from ...records import Slot
 from ...results import agree, count
 from ..untrusted_text import name_some
 from .in_memory import StoredRows, stored_modules
@@ -203,6 +204,23 @@ def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: in
 
 def _slots(placements: Sequence[Placement]) -> str:
     return name_some([label(p) for p in placements]).replace("'", "")
+
+
+def is_cut_otherwise(adapter: PlacedModel, stored: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the models of the family (`stored`: (out, in) by slot) have a fused matrix of the
+    adapter in other slots than it has without the base's config, which alone tells its rows."""
+    stacks = {name.partition(".")[0] for name in stored}
+    values = {Slot.parse(name).stack for name in stored if name.endswith(".v")}
+    for own in adapter.by_tensor().values():
+        slot, heights = own[0].slot, [stored.get(str(p.slot), p.shape)[0] for p in own]
+        if slot.role == "qkv":
+            others = values & ({slot.stack} if slot.stack in stacks else stacks)
+            if str(replace(slot, role="v")) in stored or (others and str(slot) not in stored):
+                return True
+        cut = [p.shape[0] for p in own]
+        if heights != cut and sum(heights) == sum(cut):
+            return True
+    return False
 
 
 def require_known_slots(
