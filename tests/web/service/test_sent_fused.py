@@ -5,31 +5,11 @@ import shutil
 
 import pytest
 import torch
-from factories import files_of, lora_of, make_checkpoint, write_files
+from factories import files_of, fused_adapter, make_neox, write_files
 from services import API, files, served
 
 import deltadex as dx
 from deltadex.errors import RequestError
-
-WIDTH = 32
-
-
-def make_neox(folder):
-    """A GPT-NeoX base: the rows of a head's query, key and value follow one another."""
-    attention = "gpt_neox.layers.{}.attention.query_key_value.weight"
-    tensors = {attention.format(n): torch.randn(3 * WIDTH, WIDTH) for n in range(2)}
-    config = {"model_type": "gpt_neox", "num_attention_heads": 4, "hidden_size": WIDTH}
-    make_checkpoint(folder, tensors, config=config)
-    return folder
-
-
-def fused_adapter(base):
-    tensors = {}
-    for n in range(2):
-        module = f"base_model.model.gpt_neox.layers.{n}.attention.query_key_value"
-        tensors[f"{module}.lora_A.weight"] = torch.randn(2, WIDTH)
-        tensors[f"{module}.lora_B.weight"] = torch.randn(3 * WIDTH, 2)
-    return lora_of(tensors, base, r=2, lora_alpha=2, target_modules=["query_key_value"])
 
 
 @pytest.fixture
