@@ -16,7 +16,7 @@ from ..store import BaseRecord, Catalog, ModelFilter, Page
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base, find_renamed, resolve_base, wanted_base
-from .checkpoint import FEW_BYTES
+from .checkpoint import FEW_BYTES, Config
 from .family import (
     Member,
     find_member,
@@ -92,15 +92,16 @@ def place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[M
         shapes = family_shapes(members)
         for text, shape in catalog.base(base.name).shapes.items():
             shapes.setdefault((Slot.parse(text), ""), shape)
-    return [_fit(member, shapes) if _is_unnamed(member) else member for member in members]
+    config = weights.config if weights else None
+    return [_fit(m, shapes, config) if _is_unnamed(m) else m for m in members]
 
 
 def _is_unnamed(member: Member) -> bool:
     return member.is_adapter and not member.claims and member.refusal is None
 
 
-def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
-    placements = adapter_placements(member)
+def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]], config: Config | None) -> Member:
+    placements = adapter_placements(member, config)
     # a side of 0 is known to the base alone
     fits = [
         (known := shapes.get(p.key)) is not None
@@ -117,13 +118,14 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
     return replace(member, refusal=ModelError("base-unknown", reason))
 
 
-def adapter_placements(member: Member) -> tuple[Placement, ...]:
-    """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
+def adapter_placements(member: Member, config: Config | None = None) -> tuple[Placement, ...]:
+    """Where an adapter's modules belong, `config`: by that of its base; empty if its files do not
+    tell. Reads headers only."""
     try:
         member = member.with_config()
         with closing(member.checkpoint()) as checkpoint:
             adapter = read_adapter(checkpoint, member.config)
-            return place_modules(adapter.modules, None).placements
+            return place_modules(adapter.modules, config).placements
     except ModelError:
         return ()
 
@@ -203,6 +205,7 @@ def index_family(
         recipes=recipes,
         layout=layout,
         shapes=shapes,
+        stored=catalog.base(base.name).shapes,
         threads=max(1, cpu_count() // workers),
         device=device,
         parts=base_parts(base, recipes, verify=options.verify),

@@ -357,7 +357,8 @@ class Cancelled(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexJob:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
-    of the family's models; `parts`: what is read of every matrix under a budget; `verify`: read
+    of the family's models, where they are enough to tell strangers; `stored`: however few they are;
+    `parts`: what is read of every matrix under a budget; `verify`: read
     whole files also under a budget, and those again that were not verified; `footprints`: whether
     input embeddings are read; `lexicon`: the words to which updates answer; `originals`: models on
     disk of which others may be roundings."""
@@ -367,6 +368,7 @@ class IndexJob:
     recipes: Sequence[Recipe] = ()
     layout: Layout = ()
     shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    stored: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     threads: int = 1
     device: str = "cpu"
     parts: BaseParts | None = None
@@ -379,8 +381,9 @@ class IndexJob:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which opens the base and counts threads for itself."""
-        plain = ("wanted", "recipes", "layout", "shapes", "device", "verify", "footprints")
-        return _job_elsewhere, (self.base, {name: getattr(self, name) for name in plain})
+        plain = ("wanted", "recipes", "layout", "shapes", "stored", "device", "verify")
+        values = {name: getattr(self, name) for name in (*plain, "footprints")}
+        return _job_elsewhere, (self.base, values)
 
     @property
     def session(self) -> HubSession:

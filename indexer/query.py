@@ -245,6 +245,7 @@ def fingerprint_query(
         recipes=[recipe],
         layout=catalog.base(base.name).layout if layout is None else layout,
         shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
+        stored=catalog.base(base.name).shapes if shapes is None else shapes,
         threads=jobs.cpu_count(),
         device=jobs.choose_device("auto"),
         parts=jobs.base_parts(base, [recipe]),
@@ -291,6 +292,7 @@ def fingerprint_sent_adapter(
     recipe: Recipe,
     layout: Layout,
     shapes: Mapping[str, tuple[int, int]],
+    stored: Mapping[str, tuple[int, int]],
     may_open_base: bool,
 ) -> Indexed:
     """An uploaded adapter's fingerprint as a member of the family; only its own files are opened,
@@ -305,6 +307,7 @@ def fingerprint_sent_adapter(
         recipes=[recipe],
         layout=layout,
         shapes=shapes,
+        stored=stored,
         parts=jobs.base_parts(opened, [recipe]),
     )
     outcome = _fingerprint(find_member(str(folder), base), job)

@@ -22,6 +22,7 @@ from .architecture import (
     PlacedModel,
     Placement,
     in_slots_of,
+    is_cut_otherwise,
     layer_modules,
     pair_unread,
     place_modules,
@@ -286,6 +287,9 @@ def collect_adapter(
     needs_config = bool(job.parts) or any(len(shape) > 2 for shape in adapter.modules.values())
     base = job.base.weights() if needs_config else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
+    if base is None and is_cut_otherwise(placed, job.stored):
+        base = job.base.weights()
+        placed = place_modules(_shapes(adapter, job), base.config)
     placed.require_known()
     if base is not None:
         placed = in_slots_of(placed, base.placed, base.config)

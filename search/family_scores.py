@@ -388,7 +388,7 @@ def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     # not np.median, which imports numpy.ma
     places = [(len(values) - 1) // 2, len(values) // 2]
     middle = np.partition(values, places)[places].mean()
-    return float(middle), float(values.std()) or 1.0
+    return float(middle), _or_one(float(values.std()))
 
 
 def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
@@ -398,7 +398,12 @@ def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
         # the lower half of a few pairs is one of them: they have no tail to leave out
         return deviation(values)
     low, middle = quantiles(values, NORMAL_LOWER, 0.5)
-    return middle, middle - low or 1.0
+    return middle, _or_one(middle - low)
+
+
+def _or_one(spread: float) -> float:
+    """The spread; 1 where it is that of the rounding of equal numbers."""
+    return spread if spread > LEAST_SPREAD else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

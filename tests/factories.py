@@ -211,6 +211,27 @@ def lora_of(tensors, base, **settings):
     }
 
 
+def make_neox(folder, *, width=32):
+    """The folder, now a GPT-NeoX base of two layers: the rows of a head's query, key and value
+    follow one another."""
+    tensors = {
+        f"gpt_neox.layers.{n}.attention.query_key_value.weight": torch.randn(3 * width, width)
+        for n in range(2)
+    }
+    config = {"model_type": "gpt_neox", "num_attention_heads": 4, "hidden_size": width}
+    return make_checkpoint(folder, tensors, config=config)
+
+
+def fused_adapter(base, *, width=32):
+    """The files of an adapter of both layers of `make_neox`, by name."""
+    tensors = {}
+    for n in range(2):
+        module = f"base_model.model.gpt_neox.layers.{n}.attention.query_key_value"
+        tensors[f"{module}.lora_A.weight"] = torch.randn(2, width)
+        tensors[f"{module}.lora_B.weight"] = torch.randn(3 * width, 2)
+    return lora_of(tensors, base, r=2, lora_alpha=2, target_modules=["query_key_value"])
+
+
 def make_family(folder, *, pairs=("a", "b"), runs=2):
     """`folder/base` and `folder/models/PAIR-RUN`: runs of a pair share most of their update.
 

@@ -1,6 +1,7 @@
 """Names of tensors to slots, from headers alone."""
 
 from .alignment import in_slots_of as in_slots_of
+from .alignment import is_cut_otherwise as is_cut_otherwise
 from .alignment import loaded_shape as loaded_shape
 from .alignment import pair_unread as pair_unread
 from .alignment import require_known_slots as require_known_slots

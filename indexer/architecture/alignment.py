@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from ...errors import ModelError
+from ...records import Slot
 from ...results import agree, count
 from ..untrusted_text import name_some
 from .in_memory import StoredRows, stored_modules
@@ -23,11 +24,22 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
     ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
+    # a fused matrix of another shape may not be cut as the base's is
+    fused = {_module(own[0]): as_one(own) for own in base.by_tensor().values() if len(own) > 1}
+    whole = [p for p in added if (p.rows, p.index) == (None, None) and _module(p) in fused]
+    others = {p.key: fused[_module(p)] for p in whole if p.shape != fused[_module(p)].shape}
+    cut = {_module(own) for own in others.values() if own.index is None}
+    missing = [p for p in missing if _module(p) not in cut]
+    added = [p for p in added if _module(p) not in cut]
     if missing or added:
         raise ModelError("layer-mismatch", _differences(missing, added, len(theirs)))
     if lost := sorted(set(base.unread) - set(pairs.values())):
         raise ModelError("layer-mismatch", f"lacks {name_some(lost)} of the base's layers")
-    _require_equal_shapes(child, base)
+    _require_equal_shapes([(p, others.get(p.key) or theirs[p.key]) for p in child.placements])
+
+
+def _module(placement: Placement) -> tuple[str, str]:
+    return placement.slot.stack, placement.module
 
 
 def pair_unread(ours: Iterable[str], theirs: Iterable[str]) -> dict[str, str]:
@@ -174,13 +186,13 @@ def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
             f"the base has no {_slots(absent)} (modules {modules}); "
             "index the adapter with the base that it was trained on",
         )
-    _require_equal_shapes(adapter, base)
+    _require_equal_shapes([(p, base.by_key[p.key]) for p in adapter.placements])
 
 
-def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
-    unequal = [p for p in child.placements if p.shape != base.by_key[p.key].shape]
+def _require_equal_shapes(pairs: Iterable[tuple[Placement, Placement]]) -> None:
+    unequal = [(p, own) for p, own in pairs if p.shape != own.shape]
     if unequal:
-        first, expected = unequal[0], base.by_key[unequal[0].key]
+        first, expected = unequal[0]
         more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
         raise ModelError(
             "shape-mismatch",
@@ -203,6 +215,23 @@ def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: in
 
 def _slots(placements: Sequence[Placement]) -> str:
     return name_some([label(p) for p in placements]).replace("'", "")
+
+
+def is_cut_otherwise(adapter: PlacedModel, stored: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the models of the family (`stored`: (out, in) by slot) have a fused matrix of the
+    adapter in other slots than it has without the base's config, which alone tells its rows."""
+    stacks = {name.partition(".")[0] for name in stored}
+    values = {Slot.parse(name).stack for name in stored if name.endswith(".v")}
+    for own in adapter.by_tensor().values():
+        slot, heights = own[0].slot, [stored.get(str(p.slot), p.shape)[0] for p in own]
+        if slot.role == "qkv":
+            others = values & ({slot.stack} if slot.stack in stacks else stacks)
+            if str(replace(slot, role="v")) in stored or (others and str(slot) not in stored):
+                return True
+        cut = [p.shape[0] for p in own]
+        if heights != cut and sum(heights) == sum(cut):
+            return True
+    return False
 
 
 def require_known_slots(

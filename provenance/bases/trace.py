@@ -508,12 +508,13 @@ def _by_shapes(
 
 
 def _fits(changed: Sequence[indexer.Placement], base: Sequence[indexer.MatrixSample]) -> bool:
-    """Whether a base has every matrix that an adapter changes; of fused ones, their inputs."""
-    stored = {
-        (matrix.layer, role): matrix.shape
-        for matrix in base
-        for role in matrix.group.partition(".")[2].split(".")[0].split("+")
-    }
+    """Whether a base has every matrix that an adapter changes; of fused ones, their inputs. What
+    the adapter has as `qkv` is a fused one of the base, where its config tells its rows."""
+    stored: dict[tuple[int, str], tuple[int, int]] = {}
+    for matrix in base:
+        roles = matrix.group.partition(".")[2].split(".")[0].split("+")
+        names = [*roles, "qkv"] if "v" in roles[1:] else roles
+        stored |= {(matrix.layer, name): matrix.shape for name in names}
     shapes = ((p.shape, stored.get((p.slot.layer, p.slot.role))) for p in changed)
     fits = (own is not None and ({*own} == {*shape} or shape[1] in own) for shape, own in shapes)
     return bool(changed) and all(fits)

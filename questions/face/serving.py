@@ -186,6 +186,7 @@ def adapter_reading(
         "layout": db._catalog.base(base).layout,
         "may_open_base": may_open_base,
         "shapes": known_shapes(db._catalog, base),
+        "stored": db._catalog.base(base).shapes,
     }
 
 

@@ -5,7 +5,12 @@ import torch
 from tiny_models import CONFIGS, saved
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import place, place_modules, require_known_slots
+from deltadex.indexer.architecture import (
+    is_cut_otherwise,
+    place,
+    place_modules,
+    require_known_slots,
+)
 
 VARIANTS = sorted(CONFIGS)
 RENAMED = ["mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v3", "vit", "deit", "dinov2"]
@@ -44,6 +49,20 @@ def test_modules_named_as_on_disk_get_the_same_slots_and_rows_and_are_no_strange
             of_stack = {name: shape for name, shape in shapes.items() if name.startswith(stack)}
             for module in alone:
                 require_known_slots(module, of_stack, "base")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_module_that_its_family_has_in_other_slots_is_known_by_them(variant):
+    model = saved(variant)
+    stored = place(model.shapes, model.config)
+    shapes, slots = family_shapes(stored), {(p.slot, p.part): p.shape for p in stored.placements}
+
+    for module, shape in disk_modules(model).items():
+        alone = place_modules({module: shape}, None)
+
+        is_other = any(slots.get((p.slot, p.part)) != p.shape for p in alone.placements)
+        assert is_cut_otherwise(alone, shapes) == is_other
+        assert not is_cut_otherwise(alone, family_shapes(alone))
 
 
 @pytest.mark.parametrize("variant", RENAMED)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from factories import finetune, make_bert, make_checkpoint, read_config, save_models
+from factories import finetune, make_bert, make_checkpoint, make_neox, read_config, save_models
 from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError
@@ -267,3 +267,14 @@ def test_both_recipes_from_one_reading(family, catalog):
     rows = {**dict.fromkeys(("q", "k", "v", "o", "down"), 32), "up": 64}
     layout = family_layout([(Slot("encoder", 0, role), n) for role, n in rows.items()])
     assert catalog.find_recipe("mean-factors") == mean_factors_recipe(8, layout)
+
+
+def test_a_fused_matrix_of_another_shape_is_a_mismatch_of_shapes(tmp_path, catalog):
+    base = load_file(make_neox(tmp_path / "base") / "model.safetensors")
+    name = next(iter(base))
+    save_models(tmp_path, {"narrow": {**finetune(base, seed=1), name: torch.zeros(40, 32)}})
+
+    (refused,) = index_family(catalog, _options(tmp_path)).refused
+
+    assert refused.code == "shape-mismatch"
+    assert f"{name!r} gives decoder.0.qkv the shape (40, 32), the base has (96, 32)" in str(refused)

@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from factories import LAYER, configure, finetune, in_order, make_bert, make_checkpoint
+from factories import (
+    LAYER,
+    configure,
+    finetune,
+    fused_adapter,
+    in_order,
+    make_bert,
+    make_checkpoint,
+    make_neox,
+    write_files,
+)
 from traced_bases import MAKERS
 
 import deltadex as dx
@@ -226,3 +236,17 @@ def test_a_base_of_another_width_is_none_and_nothing_of_the_model_is_read(bases,
 
     assert (answer["verdict"], answer["p"]) == ("unknown", None)
     assert answer["bytes_read"] < 0.2 * answer["bytes_total"]  # the header
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_a_fused_matrix_of_an_adapter_fits_the_base_that_has_it_in_three_slots(tmp_path, width):
+    base = make_neox(tmp_path / "net")
+    named = write_files(tmp_path / "named", fused_adapter(str(base), width=width))
+    write_files(tmp_path / "models" / "unnamed", fused_adapter(None, width=width))
+    with dx.open(tmp_path / "c.duckdb") as db:
+        report = db.index(base, tmp_path / "models")
+        traced = db.trace(str(named)).to_json()
+
+    found = ("fine-tune", str(base)) if width == 32 else ("unknown", None)
+    assert (traced["verdict"], traced["base"]) == found
+    assert report.to_json()["indexed"] == (width == 32)

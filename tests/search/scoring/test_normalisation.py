@@ -122,4 +122,7 @@ def test_a_right_tail_does_not_widen_the_spread_of_strangers(seed, n):
     )
     assert family_scores.deviation(values) == (float(np.median(values)), float(np.std(values)))
     few = values[:19]
+    equal = 1e3 + 1e-13 * values  # but for rounding
+    for each in (equal, equal[:19]):
+        assert family_scores.lower_spread(each)[1] == family_scores.deviation(each)[1] == 1.0
     assert family_scores.lower_spread(few) == family_scores.deviation(few)

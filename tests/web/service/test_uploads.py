@@ -24,7 +24,7 @@ from deltadex.errors import ModelError
 recipe = json.loads(sys.argv[2])
 recipe = Recipe(**{**recipe, "params": tuple(map(tuple, recipe["params"]))})
 reading = dict(
-    base=sys.argv[1], recipe=recipe, layout=(), may_open_base=False, shapes={}
+    base=sys.argv[1], recipe=recipe, layout=(), may_open_base=False, shapes={}, stored={}
 )
 def read(folder):
     try:
