@@ -18,17 +18,8 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow import parquet
 
+from .. import records
 from ..errors import REASONS, StoreDamaged, StoreError, StoreFull, StoreLocked
-from ..records import (
-    LONGEST_TEXT,
-    Fingerprint,
-    Indexed,
-    LinearSketch,
-    ModelRecord,
-    Outcome,
-    Recipe,
-    Refused,
-)
 from . import exchange
 from .catalog import Catalog
 from .files import make_folder, refused_as, write_atomically
@@ -64,8 +55,8 @@ class Part:
 
     lease: str
     base: str
-    recipes: tuple[Recipe, ...]
-    outcomes: tuple[Outcome, ...]
+    recipes: tuple[records.Recipe, ...]
+    outcomes: tuple[records.Outcome, ...]
     revision: str | None = None
     architecture: str | None = None
     layout: tuple[tuple[str, str, int], ...] = ()
@@ -121,30 +112,30 @@ def _about(raw: Mapping[str, Any]) -> tuple[Part, exchange.ListedFile]:
     """The part that a manifest describes, without its outcomes, and the file that has them; raises
     as the checks of its fields."""
     texts = {
-        field: exchange.checked_text(raw[field], field, LONGEST_TEXT)
+        field: exchange.checked_text(raw[field], field, records.LONGEST_TEXT)
         for field in ("lease", "revision", "architecture", "written_at")
         if raw[field] is not None or field not in ("revision", "architecture")
     }
     datetime.fromisoformat(exchange.checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
-    if not isinstance(raw["base"], str) or not 0 < len(raw["base"]) <= LONGEST_TEXT:
+    if not isinstance(raw["base"], str) or not 0 < len(raw["base"]) <= records.LONGEST_TEXT:
         raise ValueError("base")
     part = Part(
         **texts,
         base=raw["base"],
         recipes=tuple(
-            exchange.checked_recipe(recipe, LONGEST_TEXT)
+            exchange.checked_recipe(recipe, records.LONGEST_TEXT)
             for recipe in exchange.checked_list(raw["recipes"], "recipes", MOST_RECIPES)
         ),
         outcomes=(),
-        layout=exchange.checked_layout(raw["layout"], LONGEST_TEXT),
+        layout=exchange.checked_layout(raw["layout"], records.LONGEST_TEXT),
         base_bytes=exchange.checked_count(raw["base_bytes"], "base_bytes", 1 << 62),
     )
     return part, exchange.checked_file(raw["file"], "file")
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: records.Outcome) -> dict[str, Any]:
     row = models.outcome_row(outcome)
-    if isinstance(outcome, Indexed):
+    if isinstance(outcome, records.Indexed):
         row["vectors"] = [
             {"recipe": f.recipe.id, "vector": f.vector.tolist(), "norm": f.norm}
             for f in outcome.fingerprints
@@ -157,7 +148,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     return row
 
 
-def _linear_row(linear: LinearSketch) -> dict[str, Any]:
+def _linear_row(linear: records.LinearSketch) -> dict[str, Any]:
     layers = [
         {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
         for (stack, layer), numbers in linear.layers.items()
@@ -165,19 +156,21 @@ def _linear_row(linear: LinearSketch) -> dict[str, Any]:
     return {"recipe": linear.recipe, "pooled": linear.pooled.tolist(), "layers": layers}
 
 
-def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
+def _outcome(row: Mapping[str, Any], recipes: Mapping[str, records.Recipe]) -> records.Outcome:
     cost = {"bytes_read": row["bytes_read"], "seconds": row["seconds"]}
     columns = {name: row[name] for name in models.RECORD_COLUMNS}
-    model = ModelRecord(**columns | {"notes": tuple(row["notes"] or ())})
+    model = records.ModelRecord(**columns | {"notes": tuple(row["notes"] or ())})
     cost["footprint"] = row["footprint"] and footprint_of(row["footprint"])
     if row["code"] is not None:
         if row["code"] not in REASONS:
             raise ValueError("a code that this deltadex does not know")
-        return Refused(model=model, code=row["code"], reason=row["reason"], **cost)
-    return Indexed(
+        return records.Refused(model=model, code=row["code"], reason=row["reason"], **cost)
+    return records.Indexed(
         model=model,
         fingerprints=tuple(
-            Fingerprint(recipe=recipes[v["recipe"]], vector=fixed(v["vector"]), norm=v["norm"])
+            records.Fingerprint(
+                recipe=recipes[v["recipe"]], vector=fixed(v["vector"]), norm=v["norm"]
+            )
             for v in row["vectors"]
         ),
         slots=tuple(slot_stats(slot) for slot in row["slots"]),
@@ -186,8 +179,10 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     )
 
 
-def _linear(entry: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> LinearSketch:
-    return LinearSketch(
+def _linear(
+    entry: Mapping[str, Any], recipes: Mapping[str, records.Recipe]
+) -> records.LinearSketch:
+    return records.LinearSketch(
         recipe=recipes[entry["recipe"]].id,
         pooled=fixed(entry["pooled"]),
         layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in entry["layers"]},
@@ -353,7 +348,7 @@ def _folder(base: str) -> str:
 
 def commit_part(
     catalog: Catalog, part: Part, known: MutableMapping[str, models.ModelRow]
-) -> Sequence[Outcome]:
+) -> Sequence[records.Outcome]:
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
@@ -380,15 +375,19 @@ def commit_part(
     return news
 
 
-def _is_news(outcome: Outcome, part: Part, known: models.ModelRow | None) -> bool:
+def _is_news(outcome: records.Outcome, part: Part, known: models.ModelRow | None) -> bool:
     if known is None:
         return models.may_record(outcome, None)
     is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
     return not is_older and not known.has(outcome) and models.may_record(outcome, known)
 
 
-def _known(outcome: Outcome, part: Part, before: models.ModelRow | None) -> models.ModelRow:
+def _known(outcome: records.Outcome, part: Part, before: models.ModelRow | None) -> models.ModelRow:
     after = models.ModelRow.of_outcome(outcome, part.written_at)
-    if before is None or before.signature != after.signature or not isinstance(outcome, Indexed):
+    if (
+        before is None
+        or before.signature != after.signature
+        or not isinstance(outcome, records.Indexed)
+    ):
         return after
     return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))

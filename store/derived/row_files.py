@@ -152,11 +152,12 @@ class Rows:
         entry = np.dtype([("key", "<i8"), ("source", "<u8"), ("sums", "<u8", (len(columns),))])
         entries, inode = np.zeros(0, entry), -1
         with contextlib.suppress(OSError), path.open("rb") as file:
+            status = os.fstat(file.fileno())
             if file.readline() == header + b"\n":
-                inode, data = os.fstat(file.fileno()).st_ino, file.read()
-                entries = np.frombuffer(data, entry, len(data) // entry.itemsize)
-        if before is not None and before.inode == inode and len(before.entries) == len(entries):
-            return before
+                inode, n_there = status.st_ino, (status.st_size - file.tell()) // entry.itemsize
+                if before is not None and (before.inode, len(before.entries)) == (inode, n_there):
+                    return before
+                entries = np.frombuffer(file.read(n_there * entry.itemsize), entry)
         n_rows = len(entries)
         for ending, n_bytes in row_bytes(columns).items():
             if n_bytes:
