@@ -661,9 +661,7 @@ def _describe(member: Member) -> Member:
         return replace(member, record=record, refusal=checkpoints.foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config: checkpoints.Config | None = (
-            files.json(config_name) if config_name in names else None
-        )
+        config = files.json(config_name) if config_name in names else None
     except ModelError as err:
         return replace(member, record=record, refusal=err)
     config = peft_config(config) if config is not None and adapter else config

@@ -78,10 +78,8 @@ class FamilyRetrieval:
         run from its candidates and siblings. Of a large family `queries` are sampled."""
         names = sorted({label for label in family.labels if label is not None})
         marks = {"author": family.authors, "run": family.runs, None: (None,) * len(family.ids)}
-        codes, groups = (
-            evidence.codes_of_labels(family.labels),
-            evidence.marked_groups(marks[exclude]),
-        )
+        codes = evidence.codes_of_labels(family.labels)
+        groups = evidence.marked_groups(marks[exclude])
         eligible = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
         return cls(
             family=family,

@@ -420,11 +420,9 @@ class SketchMatrix:
     @property
     def squares(self) -> Float[np.ndarray, "models slots blocks"]:
         """The sum of squares of each block's codes."""
-        return (
-            sketch_codes.squared_lengths(self.codes, self.dims)
-            if self._known is None
-            else self._known
-        )
+        if self._known is not None:
+            return self._known
+        return sketch_codes.squared_lengths(self.codes, self.dims)
 
     @cached_property
     def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
