@@ -661,10 +661,10 @@ def _describe(member: Member) -> Member:
         return replace(member, record=record, refusal=checkpoints.foreign_lora(foreign))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config = files.json(config_name) if config_name in names else None
+        stated = files.json(config_name) if config_name in names else None
     except ModelError as err:
         return replace(member, record=record, refusal=err)
-    config = peft_config(config) if config is not None and adapter else config
+    config = peft_config(stated) if stated is not None and adapter else stated
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
