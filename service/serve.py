@@ -43,9 +43,7 @@ def command(common: Common, settings: ServiceSettings, writing: Writing, engine:
       DELTADEX_TOKEN=$(cat token) deltadex serve --writable
       deltadex serve --engine qdrant://localhost:6333/bert
     """
-    # before anything is loaded that reads it
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything is loaded that reads it
     try:
         from .api import server
         from .api.searchers import set_up_process

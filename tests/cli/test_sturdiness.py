@@ -82,7 +82,8 @@ def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spi
     monkeypatch, chosen
 ):
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    os.environ.pop("OMP_WAIT_POLICY", None)
+    for name in ("OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS"):
+        os.environ.pop(name, None)
     if chosen:
         os.environ["OMP_WAIT_POLICY"] = chosen
 
@@ -90,6 +91,7 @@ def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spi
         main(["--version"])
 
     assert os.environ["OMP_WAIT_POLICY"] == (chosen or "PASSIVE")
+    assert (os.environ.get("OPENBLAS_NUM_THREADS") == "1") == (not chosen)
 
 
 @pytest.mark.parametrize(
