@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from benchmarks.families.base import base_folder
 from benchmarks.families.text_sets import CUTS, read_set, rows_of_half
-from deltadex.indexer.row_moves import measure_rows, strengths_of
+from deltadex.indexer.row_moves import RowPair, measure_rows, strengths_of
 from deltadex.indexer.tokenizer import read_tokenizer
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens
@@ -167,7 +167,7 @@ def _footprints(
     last = torch.stack(trained).mean(dim=0) if kind.after == "merged" else trained[-1]
     for stored in kind.stored:
         saved = last.to(STORED[stored])
-        moves = measure_rows(list(zip(start.split(BLOCK), saved.split(BLOCK), strict=True)))
+        moves = measure_rows(list(map(RowPair, start.split(BLOCK), saved.split(BLOCK))))
         yield (
             stored,
             Footprint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Literal
@@ -66,8 +66,8 @@ def _compared(member: Member, checkpoint: Checkpoint, ref: TensorRef, job: Index
     with ExitStack() as opened:
         theirs = opened.enter_context(_rows(base.checkpoint, base_ref, chosen, base))
         ours = opened.enter_context(_rows(checkpoint, ref, chosen))
-        blocks = zip(torch.split(theirs, height), torch.split(ours, height), strict=True)
-        notes, pairs = _without_flaws(blocks)
+        blocks = torch.split(theirs, height), torch.split(ours, height)
+        notes, pairs = _without_flaws(list(map(row_moves.RowPair, *blocks)))
         moves = row_moves.measure_rows(pairs, is_tied=_is_head_too(checkpoint, ref, member.config))
     if ref.shape[0] != base_ref.shape[0]:
         notes.append(f"its vocabulary has {ref.shape[0]} rows, the base's {base_ref.shape[0]}")
@@ -130,31 +130,29 @@ def _rows(
             yield tensor[: chosen.stop]
 
 
-def _without_flaws(
-    pairs: Iterable[tuple[torch.Tensor, torch.Tensor]],
-) -> tuple[list[str], row_moves.RowPairs]:
+def _without_flaws(pairs: row_moves.RowPairs) -> tuple[list[str], row_moves.RowPairs]:
     """What is said of rows that were not trained but damaged or cleared, and the pairs with zeros
     in their place, which count as no rows. Raises `ModelError` where there are no others."""
-    n_broken, n_cleared, n_left, clean = 0, 0, 0, []
-    for base, rows in pairs:
-        before, after = row_moves.largest(base), row_moves.largest(rows)
-        is_broken = ~(torch.isfinite(before) & torch.isfinite(after))
-        is_there = before > row_moves.AS_ZERO
-        is_cleared = is_there & ~is_broken & (after <= row_moves.AS_ZERO)
-        is_left = ~(is_broken | is_cleared)
-        n_broken += int(is_broken.sum())
-        n_cleared += int(is_cleared.sum())
-        n_left += int((is_left & is_there).sum())
-        if not bool(is_left.all()):
-            base, rows = (
-                torch.where(is_left[:, None], one, 0).to(one.dtype) for one in (base, rows)
-            )
-        clean.append((base, rows))
-    flaws = {"with NaN or infinity": n_broken, "of zeros, and not the base's": n_cleared}
-    notes = [f"{count(n, 'row')} {what}" for what, n in flaws.items() if n]
-    if notes and not n_left:
+    # rows that are the base's are neither: NaN and infinity less themselves are no zeros
+    changed = [(~pair.are_equal).nonzero().squeeze(1) for pair in pairs]
+    both = list(zip(pairs, changed, strict=True))
+    before = torch.cat([pair.sizes[rows] for pair, rows in both])
+    after = torch.cat([row_moves.largest(pair.rows.index_select(0, rows)) for pair, rows in both])
+    is_broken, is_there = ~(before.isfinite() & after.isfinite()), before > row_moves.AS_ZERO
+    is_cleared = is_there & ~is_broken & (after <= row_moves.AS_ZERO)
+    flaws = {"with NaN or infinity": is_broken, "of zeros, and not the base's": is_cleared}
+    counts = {what: int(of.sum()) for what, of in flaws.items()}
+    notes = [f"{count(n, 'row')} {what}" for what, n in counts.items() if n]
+    if not notes:
+        return notes, pairs
+    is_flawed = is_broken | is_cleared
+    if int((is_flawed & is_there).sum()) == sum(int(pair.are_there.sum()) for pair in pairs):
         raise ModelError("non-finite", f"of its input embedding {' and '.join(notes)}")
-    return notes, clean
+    flawed = torch.split(is_flawed, [len(rows) for rows in changed])
+    return notes, [
+        row_moves.RowPair(*(x.index_fill(0, rows[one], 0) for x in (pair.base, pair.rows)))
+        for (pair, rows), one in zip(both, flawed, strict=True)
+    ]
 
 
 def _of_adapter(member: Member, checkpoint: Checkpoint, job: IndexJob) -> Footprint:

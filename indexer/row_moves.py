@@ -10,18 +10,15 @@ The constants are measured: `python -m benchmarks.words`, docs/words.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
 import torch
 
 from ..arrays import Bool, Float32, Float64, UInt8
-
-RowPairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
-"""Blocks of rows, in order: the base's and the fine-tune's, (rows, width), as they are stored."""
 
 LEAST_STILL = 0.02
 """Share of the rows that must be untouched for them to be told from the others."""
@@ -88,6 +85,50 @@ MOST_BLOCK = 1 << 18
 """Entries of a block: they stay in the processor's cache, in float64 too."""
 
 
+@dataclass(frozen=True, eq=False)
+class RowPair:
+    """A block of an embedding's rows: the base's and the fine-tune's, (rows, width), as they are
+    stored."""
+
+    base: torch.Tensor
+    rows: torch.Tensor
+
+    @cached_property
+    def sizes(self) -> torch.Tensor:
+        """The largest |number| of each of the base's rows."""
+        return largest(self.base)
+
+    @property
+    def are_there(self) -> torch.Tensor:
+        """Which of the base's rows are more than zeros."""
+        return self.sizes > AS_ZERO
+
+    @cached_property
+    def are_equal(self) -> torch.Tensor:
+        """Which rows are the base's; of NaN none."""
+        return self._are_equal(torch.promote_types(self.base.dtype, self.rows.dtype))
+
+    def are_equal_as(self, stored: torch.dtype) -> torch.Tensor:
+        """Which rows are the base's, rounded to a type."""
+        is_so = self.base.dtype is self.rows.dtype is stored
+        return self.are_equal if is_so else self._are_equal(stored)
+
+    def _are_equal(self, dtype: torch.dtype) -> torch.Tensor:
+        # a difference of two unequal numbers of one type is never rounded to 0
+        return largest(self.rows.to(dtype) - self.base.to(dtype)) == 0
+
+    def take(self, chosen: Bool[np.ndarray, " rows"]) -> RowPair:
+        # not by NumPy's mask, which torch follows a number at a time
+        places = torch.from_numpy(np.flatnonzero(chosen))
+        if len(places) == len(self.rows):
+            return self
+        return RowPair(self.base.index_select(0, places), self.rows.index_select(0, places))
+
+
+RowPairs = Sequence[RowPair]
+"""Blocks of rows, in order."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RowMoves:
     """How the rows of an embedding moved.
@@ -122,14 +163,14 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     Peak: a few blocks in float64, and of tied rows `MOST_SAMPLED` twice in float32.
     """
     stored = _stored_type(blocks)
-    there = np.concatenate([_are_numbers(base) for base, _ in blocks])
-    equal = _are_equal(blocks, stored)
-    grown = np.flatnonzero(_over(blocks, lambda _, rows: _are_numbers(rows), there))
+    there = torch.cat([pair.are_there for pair in blocks]).numpy()
+    equal = torch.cat([pair.are_equal_as(stored) for pair in blocks]).numpy()
+    grown = np.flatnonzero(_over(blocks, lambda pair: largest(pair.rows) > AS_ZERO, there))
     if equal[there].all():
         return _exact(grown, np.ones(len(grown)))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
     decay = 0.0 if is_exact else _common_decay(blocks, stored)
-    moved = _over(blocks, lambda base, rows: _moved(base, rows, decay, stored), equal)
+    moved = _over(blocks, partial(_moved, decay=decay, stored=stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
         return _pushed(blocks, there, _usual_decay(blocks, there), stored)[0]
@@ -150,12 +191,13 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
 def measure_few_rows(base: torch.Tensor, rows: torch.Tensor) -> RowMoves:
     """The same of rows that are too few to show what untouched ones do: touched are those that
     turned, since a decay alone keeps a row's direction."""
-    stored = _stored_type([(base, rows)])
-    equal = _are_equal([(base, rows)], stored)
-    _, turned = _along_and_aside([(base, rows)])
-    there = _are_numbers(base)
-    turned[~there] = _are_numbers(rows)[~there]
-    touched = np.flatnonzero(~equal & (turned > HALF_STEP.get(stored, STILL)))
+    pair = RowPair(base, rows)
+    stored = _stored_type([pair])
+    _, turned = _along_and_aside([pair])
+    there, grown = pair.are_there.numpy(), (largest(rows) > AS_ZERO).numpy()
+    turned[~there] = grown[~there]
+    is_equal = pair.are_equal_as(stored).numpy()
+    touched = np.flatnonzero(~is_equal & (turned > HALF_STEP.get(stored, STILL)))
     return _exact(touched, turned[touched])
 
 
@@ -171,31 +213,19 @@ def _moves(kind: str, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
 def _stored_type(blocks: RowPairs) -> torch.dtype:
     """The narrowest type that holds the fine-tune's numbers: a file of float32 may have been
     trained in another."""
-    dtype = blocks[0][1].dtype
+    dtype = blocks[0].rows.dtype
     if dtype is not torch.float32:
         return dtype
     for narrow in HALF_STEP:
-        if all(torch.equal(rows.to(narrow).float(), rows) for _, rows in blocks):
+        if all(torch.equal(pair.rows.to(narrow).float(), pair.rows) for pair in blocks):
             return narrow
     return dtype
-
-
-def _are_equal(blocks: RowPairs, stored: torch.dtype) -> Bool[np.ndarray, " rows"]:
-    """Which rows are the base's, rounded to the stored type."""
-    # a difference of two unequal numbers of one type is never rounded to 0
-    equal = [(largest(rows.to(stored) - base.to(stored)) == 0).numpy() for base, rows in blocks]
-    return np.concatenate(equal)
 
 
 def largest(rows: torch.Tensor) -> torch.Tensor:
     """The largest |number| of each row; NaN where a row holds that. Several times as fast as a sum
     in float64, or as a comparison with 0."""
     return rows.abs().amax(dim=1)
-
-
-def _are_numbers(rows: torch.Tensor) -> Bool[np.ndarray, " rows"]:
-    """Which rows are more than zeros."""
-    return np.asarray(largest(rows) > AS_ZERO)
 
 
 def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
@@ -212,8 +242,8 @@ def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
 def _along_and_aside(blocks: RowPairs) -> tuple[np.ndarray, np.ndarray]:
     """Of each row, how much it shrank, and how far it moved aside of itself, both beside |E|."""
     along, aside = [], []
-    for base, rows in blocks:
-        start, delta = base.double(), rows.double() - base.double()
+    for pair in blocks:
+        start, delta = pair.base.double(), pair.rows.double() - pair.base.double()
         length = start.square().sum(dim=1)
         share = -(delta * start).sum(dim=1) / length
         along.append(share.numpy())
@@ -229,9 +259,9 @@ def _bounds_of_rounded(blocks: RowPairs, stored: torch.dtype) -> tuple[torch.Ten
     """Where rounding hides the decay in most numbers: each number of a row allows an interval of
     1 − c; the highest beginning and the lowest end of each row's."""
     lows, highs = [], []
-    for base, rows in blocks:
-        start, now = base.double(), rows.double()
-        half = _half_steps(rows.float(), stored).double() / start.abs()
+    for pair in blocks:
+        start, now = pair.base.double(), pair.rows.double()
+        half = _half_steps(pair.rows.float(), stored).double() / start.abs()
         ratio = now / start
         lows.append((ratio - half).nan_to_num_(nan=-torch.inf).amax(dim=1))
         highs.append((ratio + half).nan_to_num_(nan=torch.inf).amin(dim=1))
@@ -259,26 +289,31 @@ def _half_steps(values: torch.Tensor, stored: torch.dtype) -> torch.Tensor:
 
 
 def _over(
-    blocks: RowPairs, measure: object, left_out: Bool[np.ndarray, " rows"]
+    blocks: RowPairs,
+    measure: Callable[[RowPair], torch.Tensor],
+    left_out: Bool[np.ndarray, " rows"],
 ) -> Float64[np.ndarray, " rows"]:
     """A measure of every row; 0 of those that are left out."""
     values, first = np.zeros(len(left_out)), 0
-    for base, rows in blocks:
-        chosen = np.flatnonzero(~left_out[first : first + len(rows)])
-        if len(chosen):
-            values[first + chosen] = measure(base[chosen], rows[chosen])  # type: ignore[operator]
-        first += len(rows)
+    for pair in blocks:
+        chosen = ~left_out[first : first + len(pair.rows)]
+        if chosen.any():
+            values[first : first + len(chosen)][chosen] = measure(pair.take(chosen)).numpy()
+        first += len(pair.rows)
     return values
 
 
-def _moved(base: torch.Tensor, rows: torch.Tensor, decay: float, stored: torch.dtype) -> np.ndarray:
-    wanted = base.float() * (1 - decay)
-    beyond = (rows.float() - wanted).abs()
+def _moved(pair: RowPair, decay: float, stored: torch.dtype) -> torch.Tensor:
+    wanted = pair.base.float() * (1 - decay)
+    beyond = (pair.rows.float() - wanted).abs()
     if stored in HALF_STEP:
         beyond = (beyond - _half_steps(wanted, stored) - _slack(decay) * wanted.abs()).clamp_min(0)
     # in float64: the square of a small or a large number is none in float32
-    far, long = (torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (beyond, base))
-    return np.asarray((far / long).nan_to_num_(posinf=0.0))
+    far, long = (
+        torch.linalg.vector_norm(x, dim=1, dtype=torch.float64) for x in (beyond, pair.base)
+    )
+    share: torch.Tensor = far / long
+    return share.nan_to_num_(posinf=0.0)
 
 
 def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:
@@ -297,8 +332,8 @@ def _pushed(
     """
     decay, push = _decay_and_push(blocks, there, decay)
     cosines, lengths = [], []
-    for base, rows in blocks:
-        moves = rows.float() - base.float() * (1 - decay)
+    for pair in blocks:
+        moves = pair.rows.float() - pair.base.float() * (1 - decay)
         lengths.append(moves.norm(dim=1))
         cosines.append((moves @ push / lengths[-1]).nan_to_num())
     cosine, length = torch.cat(cosines).numpy(), torch.cat(lengths).numpy()
@@ -330,11 +365,11 @@ def _decay_and_push(
     decay like a direction of its own.
     """
     step, starts, moved, first = -(-int(there.sum()) // MOST_SAMPLED), [], [], 0
-    for base, rows in blocks:
-        some = np.flatnonzero(there[first : first + len(base)])[::step]
-        starts.append(base[some].float())
-        moved.append(rows[some].float() - starts[-1])
-        first += len(base)
+    for pair in blocks:
+        some = np.flatnonzero(there[first : first + len(pair.rows)])[::step]
+        starts.append(pair.base[some].float())
+        moved.append(pair.rows[some].float() - starts[-1])
+        first += len(pair.rows)
     start, moves = torch.cat(starts), torch.cat(moved)
     squares, against = start.square().sum(dim=1), (moves * start).sum(dim=1)
     for turn in range(MOST_TURNS):

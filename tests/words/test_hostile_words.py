@@ -12,7 +12,7 @@ from worded_families import SETS
 
 import deltadex as dx
 from deltadex.errors import RequestError
-from deltadex.indexer.row_moves import measure_rows
+from deltadex.indexer.row_moves import RowPair, measure_rows
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens
 from deltadex.search.vocabulary import Vocabulary
@@ -156,7 +156,7 @@ def test_rows_that_pad_the_base_do_not_hide_a_decay():
     rows = base * (1 - 0.003)
     rows[100:300] += 0.01
 
-    moves = measure_rows([(base, rows)])
+    moves = measure_rows([RowPair(base, rows)])
 
     assert moves.kind == "exact"
     assert moves.rows.tolist() == list(range(100, 300))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.row_moves import measure_few_rows, measure_rows
+from deltadex.indexer.row_moves import RowPair, measure_few_rows, measure_rows
 
 ROWS, WIDTH = 2000, 48
 
@@ -44,7 +44,7 @@ def test_touched_rows_are_those_that_moved_and_no_others(
     base = base_rows(seed, base_type)
     rows, chosen = touched_rows(base, share, decay=decay, move=5e-3, seed=seed)
 
-    found = measure_rows(list(zip(base.split(blocks), rows.to(stored).split(blocks), strict=True)))
+    found = measure_rows(list(map(RowPair, base.split(blocks), rows.to(stored).split(blocks))))
 
     assert found.kind == ("exact" if share else "frozen")  # a decay and rounding touch no row
     # float32 rounds a decay in every step, by up to a tenth of it
@@ -63,7 +63,7 @@ def test_rows_that_are_zeros_in_the_base_or_tiny_or_huge_are_touched_where_they_
     rows, chosen = touched_rows(base, 0.05 * others_move, decay=1e-4 * others_move)
     rows[:20] += 0.05 * max(scale, 1.0) * torch.randn(20, WIDTH)
 
-    found = measure_rows([(base, rows.to(stored))])
+    found = measure_rows([RowPair(base, rows.to(stored))])
 
     assert found.kind == "exact"
     assert set(found.rows.tolist()) >= set(range(20))
@@ -78,7 +78,7 @@ def test_an_embedding_of_which_every_row_moved_its_own_way_is_dense():
     base = base_rows()
     rows, _ = touched_rows(base, 1.0)
 
-    found = measure_rows([(base, rows)])
+    found = measure_rows([RowPair(base, rows)])
 
     assert found.kind == "dense"
     assert len(found.rows) == 0
@@ -123,7 +123,9 @@ def test_of_a_tied_head_no_unseen_token_is_named_whatever_decays(tied_base, make
     seen = train_tied(table, layer, make([table, *layer.parameters()]), 500, 40)
 
     for stored in (torch.float32, torch.float16, torch.bfloat16):
-        found = measure_rows([(tied_base[0].detach(), table.detach().to(stored))], is_tied=True)
+        found = measure_rows(
+            [RowPair(tied_base[0].detach(), table.detach().to(stored))], is_tied=True
+        )
         assert found.kind in (kinds[:1] if stored is torch.float32 else kinds)
         assert set(found.rows.tolist()) <= seen
         assert len(found.rows) > 150 or found.kind == "dense"
