@@ -80,7 +80,7 @@ def show_bases(document: Document) -> Shown:
     elif not document["failed"]:
         yield "no base is known: `deltadex bases add BASE`, or index a family"
     for row in document["failed"]:
-        click.echo(plain(f"{row['base']}: {row['reason']}"), err=True)
+        click.echo(plain(row["reason"]), err=True)
 
 
 @click.group()

@@ -151,7 +151,8 @@ def register(catalog: Catalog, spelling: str) -> KnownBase:
         base = resolve_base(catalog, spelling)
         signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
     except (ModelError, BaseError) as err:
-        raise RequestError(f"{spelling}: {err}") from err
+        line = str(err)
+        raise RequestError(line if spelling in line else f"{spelling}: {line}") from err
     return KnownBase(base.name, signature)
 
 
