@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from math import log
@@ -460,8 +461,11 @@ def cluster_family(
     n_models = len(family.ids)
     # 3 of 100 models, 16 of 4,000
     smallest = min_size or max(3, round(math.sqrt(n_models) / 4))
-    codes = find_clusters(family, smallest)
-    sample = ModelSample.of(family) if suggest or family.scores is None else None
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(find_clusters, family, smallest)
+        # here, as locks of the catalog are this thread's
+        sample = ModelSample.of(family) if suggest or family.scores is None else None
+    codes = found.result()
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     names = WordNames.of(catalog, view)
     document: dict[str, Any] = {
