@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sketched import VectorMatrix, make_numbers, make_vectors, score, score_vectors, sketch_matrix
+from sketched import SKETCHES, SLOTS, VectorMatrix, make_vectors, score, score_vectors, sketch
 
 from deltadex.search import labelled
 from deltadex.search.family_scores import bounded
 from deltadex.search.labelled import PairSource
-from deltadex.store import sketch_codes, true_cosines
+from deltadex.store import SketchMatrix, sketch_codes, true_cosines
 
 seeds = st.integers(0, 10_000)
 KINDS = ["full", "adapter", "full"] * 4
@@ -81,9 +81,9 @@ def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
 
 
 def test_equal_sketches_have_equal_cosines_bit_by_bit():
-    numbers = make_numbers(0, 30)
+    numbers = np.random.default_rng(0).normal(size=(30, len(SLOTS), 3, 64))
     numbers[[4, 11, 29]] = numbers[0]
-    matrix = sketch_matrix(numbers)
+    matrix = SketchMatrix.of_rows(list(map(sketch, numbers)), SKETCHES)
 
     everyone = matrix.cosines(matrix)
     alone = matrix.take(np.array([0])).cosines(matrix)
