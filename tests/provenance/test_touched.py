@@ -50,9 +50,7 @@ def db(tmp_path_factory):
         "twin": twin,
         "child": trained(first, slice(40, 100), seed=3),
         "frozen": finetune(first, seed=4, scale=0.1),
-        "merge": {
-            n: 0.6 * t + 0.4 * twin[n] if t.is_floating_point() else t for n, t in first.items()
-        },
+        "merge": {n: 0.6 * t + 0.4 * twin[n] for n, t in first.items()},
         "few rows": with_words(first, COPIES["few rows"]),
         "all rows": with_words(first, COPIES["all rows"]),
         "z permuted": with_words(twin, COPIES["z permuted"]),
