@@ -5,9 +5,8 @@ import shutil
 
 import pytest
 import torch
-from factories import in_type, make_bert, make_checkpoint, read_config, save_models
+from factories import in_order, in_type, make_bert, make_checkpoint, read_config, save_models
 from test_audit import edit
-from test_trace import in_order
 
 import deltadex as dx
 
@@ -94,13 +93,6 @@ def test_what_differs_from_the_base_outside_the_sampled_entries_is_said_first(fa
 
     assert answer["verdict"] == "transformed"
     assert CHANGES[name][1] in answer["sentence"]
-
-
-@pytest.mark.parametrize("name", ["copy", "short copy"])
-def test_a_copy_is_equal_in_every_tensor_as_its_type_rounds_it(family, name):
-    answer = traced(family, family / "models" / name)
-
-    assert answer["sentence"].endswith(f": a copy of {family / 'base'}")
 
 
 def test_without_the_bases_files_the_first_line_says_what_was_not_compared(family, tmp_path):
