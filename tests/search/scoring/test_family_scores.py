@@ -77,9 +77,6 @@ def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
     assert np.isfinite(pairs.z).all()
 
 
-# coded sketches
-
-
 def test_equal_sketches_have_equal_cosines_bit_by_bit():
     numbers = np.random.default_rng(0).normal(size=(30, len(SLOTS), 3, 64))
     numbers[[4, 11, 29]] = numbers[0]
@@ -96,9 +93,6 @@ def test_equal_sketches_have_equal_cosines_bit_by_bit():
     assert np.array_equal(alone[:, 0], everyone[:, 0])
     assert np.array_equal(few[:, :, 1], everyone[:, :, 7])
     assert everyone[:, 0, 4].tolist() == pytest.approx([1.0] * 3)
-
-
-# scores as distances
 
 
 @pytest.mark.parametrize("way", ["normalised", "raw", "vector"])
