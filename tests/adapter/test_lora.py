@@ -5,11 +5,11 @@ import json
 import peft
 import pytest
 import torch
-from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
+from peft_adapters import assert_same_updates, in_memory, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.delta import LowRankDelta
+from deltadex.indexer.delta import LowRankDelta, dense
 
 TARGETS = {
     "bert": ["query", "value", "output.dense"],

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from peft_adapters import dense, in_memory
+from peft_adapters import in_memory
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.delta import dense
 
 LAYER = "encoder.layer.0.attention.self.query"
 
