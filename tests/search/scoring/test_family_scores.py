@@ -65,18 +65,6 @@ def test_a_copy_of_one_model_changes_no_score_between_others(of_kind, within):
     assert after.z == pytest.approx(before.z, abs=within)
 
 
-def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
-    vectors = make_vectors(0, 12)
-    matrix = VectorMatrix(vectors.astype(np.float32))
-    family, _ = score(matrix)
-
-    query = family.prepare(matrix.take(np.array([3])), ["adapter"], [-1])
-    pairs = family.compare(query, family.prepare(matrix, ["full"] * 12, list(range(12))))
-
-    assert pairs.z[0].argmax() == 3
-    assert np.isfinite(pairs.z).all()
-
-
 def test_equal_sketches_have_equal_cosines_bit_by_bit():
     numbers = np.random.default_rng(0).normal(size=(30, len(SLOTS), 3, 64))
     numbers[[4, 11, 29]] = numbers[0]
