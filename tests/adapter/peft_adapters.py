@@ -20,7 +20,7 @@ import deltadex as dx
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.checkpoint import open_adapter_weights
 from deltadex.indexer.checkpoint.files import SafetensorsFile
-from deltadex.indexer.delta import DenseDelta
+from deltadex.indexer.delta import dense
 
 LLAMA = {
     "vocab_size": 32,
@@ -126,11 +126,6 @@ def read_folder(folder):
     """The adapter as deltadex reads it."""
     config = json.loads((folder / "adapter_config.json").read_text())
     return read_adapter(open_adapter_weights(folder), config)
-
-
-def dense(delta):
-    """ΔW as one matrix."""
-    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
 
 
 def assert_same_updates(adapter, merged, tolerance=1e-5):

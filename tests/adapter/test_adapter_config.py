@@ -10,12 +10,13 @@ from factories import configure, lora_of, write_files
 from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
-from peft_adapters import dense, in_memory, make_adapter, make_model, read_folder
+from peft_adapters import in_memory, make_adapter, make_model, read_folder
 
 import deltadex as dx
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter_config import MAX_MATCHES, MAX_RANK, SUPPORTED, read_config
+from deltadex.indexer.delta import dense
 
 A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
 TENSORS = {A: torch.eye(2, 4), B: torch.eye(5, 2)}

@@ -4,10 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft_adapters import dense, in_memory
+from peft_adapters import in_memory
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import SET_ASIDE, SPELLINGS, read_adapter
+from deltadex.indexer.delta import dense
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"

@@ -4,11 +4,12 @@ import peft
 import pytest
 import torch
 from factories import lora_of, write_files
-from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
+from peft_adapters import assert_same_updates, in_memory, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.delta import dense
 from deltadex.store import Catalog
 
 LORA = {"h.0.q.lora_A.weight": torch.ones(1, 4), "h.0.q.lora_B.weight": torch.ones(4, 1)}

@@ -5,11 +5,11 @@ import json
 import peft
 import pytest
 import torch
-from peft_adapters import assert_same_updates, dense, in_memory, make_adapter, read_folder
+from peft_adapters import assert_same_updates, in_memory, make_adapter, read_folder
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.delta import LowRankDelta
+from deltadex.indexer.delta import LowRankDelta, dense
 
 TARGETS = {
     "bert": ["query", "value", "output.dense"],
@@ -162,6 +162,7 @@ MAGNITUDES = A.replace("A.weight", "magnitude_vector")
         ({A: torch.ones(2, 4, dtype=torch.int8)}, {}, "unsupported-dtype: "),
         ({E_VECTOR: torch.ones(3, 1)}, {}, "shape-mismatch: "),
         ({MAGNITUDES: torch.ones(4)}, {}, "shape-mismatch: "),
+        ({A: torch.ones(8, 6), B: torch.ones(12, 4, 1)}, {"r": 4}, "not-read: .*no enable_lora"),
     ],
 )
 def test_missing_and_misshapen_factors_are_refused_from_their_headers(change, config, said):
@@ -205,14 +206,3 @@ def test_a_merged_linear_of_peft_0_2_is_what_its_grouped_convolution_adds(mask):
     expected[:, torch.tensor(mask).repeat_interleave(height)] = added
     assert adapter.modules == {"h.0.attn.c_attn": (3 * height, width)}
     torch.testing.assert_close(inputs @ delta.T, expected)
-
-
-def test_a_merged_linear_without_its_mask_is_not_read():
-    name = "base_model.model.h.0.attn.c_attn"
-    stored = {
-        f"{name}.lora_A.weight": torch.ones(8, 6),
-        f"{name}.lora_B.weight": torch.ones(12, 4, 1),
-    }
-
-    with pytest.raises(ModelError, match=r"^not-read: .*no enable_lora"):
-        read_adapter(in_memory(stored), {"peft_type": "LORA", "r": 4})

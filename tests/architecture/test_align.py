@@ -16,26 +16,19 @@ def test_a_fused_matrix_split_on_one_side_only_blames_the_config():
 
 
 @pytest.mark.parametrize(
-    ("module", "shape", "said"),
+    ("layer", "width", "said"),
     [
-        (
-            "model.layers.7.self_attn.q_proj",
-            (32, 32),
-            r"^unknown-targets: .*no decoder\.7\.q \(modules 'model\.layers\.7\.self_attn\.q_proj'",
-        ),
-        (
-            "model.layers.1.self_attn.q_proj",
-            (64, 64),
-            r"^shape-mismatch: .*\(64, 64\), the base has \(32, 32\)",
-        ),
+        (7, 32, r"^unknown-targets: .*no decoder.7.q \(modules 'model.layers.7.self_attn.q_proj'"),
+        (1, 64, r"^shape-mismatch: .*\(64, 64\), the base has \(32, 32\)"),
     ],
 )
 def test_an_adapter_on_some_modules_fits_and_one_of_a_deeper_or_wider_model_is_refused_by_its_own(
-    module, shape, said
+    layer, width, said
 ):
     base = architecture.place(saved("llama").shapes, saved("llama").config)
     fits = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
+    module = {f"model.layers.{layer}.self_attn.q_proj": (width, width)}
 
     architecture.require_within_base(architecture.place_modules(fits, None), base)
     with pytest.raises(ModelError, match=said):
-        architecture.require_within_base(architecture.place_modules({module: shape}, None), base)
+        architecture.require_within_base(architecture.place_modules(module, None), base)

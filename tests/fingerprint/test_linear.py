@@ -122,9 +122,6 @@ def test_inner_products_are_unbiased_over_seeds(kind):
         assert spread == pytest.approx((1.36 / DIM) ** 0.5, rel=0.25)
 
 
-# the share of entries that did not change
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), sizes, sizes, st.floats(0, 1), st.booleans())
 def test_zeros_are_counted_exactly(seed, n_out, n_in, share, transposed):

@@ -36,10 +36,11 @@ def _numbers(pool, slot):
     return dict(zip(fingerprint.SLOT_DIMS, blocks, strict=True))
 
 
-def _pool(updates, *, order=1, seed=0, rank=16):
-    pool = fingerprint.SketchPool(fingerprint.sketch_recipe(rank))
+def _pool(updates, *, order=1, seed=0):
+    pool = fingerprint.SketchPool(fingerprint.sketch_recipe(16))
+    object.__setattr__(pool.recipe, "seed", seed)
     for slot, (left, right) in list(updates.items())[::order]:
-        _add(pool, slot, factorise(LowRankDelta(left, right), rank, seed=seed))
+        _add(pool, slot, factorise(LowRankDelta(left, right), 16, seed=0))
     return pool
 
 
@@ -100,14 +101,8 @@ def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
 
     estimates = []
     for seed in range(30):
-        pools = []
-        for updates in (first, second):
-            pool = fingerprint.SketchPool(fingerprint.sketch_recipe(16))
-            object.__setattr__(pool.recipe, "seed", seed)
-            for slot, (left, right) in updates.items():
-                _add(pool, slot, factorise(LowRankDelta(left, right), 16, seed=0))
-            pools.append(pool)
-        estimates.append(float(pools[0].vector()[0] @ pools[1].vector()[0]))
+        one, other = (_pool(updates, seed=seed).vector()[0] for updates in (first, second))
+        estimates.append(float(one @ other))
 
     spread = np.std(estimates)
     assert np.mean(estimates) == pytest.approx(expected, abs=3.5 * spread / 30**0.5)

@@ -88,8 +88,6 @@ def _pythons():
         yield from [str(place) for place in places if place and _serves(place)][:1]
 
 
-# Runs
-
 GOLDEN = {"avx512": AVX512, "haswell": HASWELL, "oldest": OLDEST}
 """Processors that golden files are made for."""
 

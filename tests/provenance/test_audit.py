@@ -63,7 +63,7 @@ def edit(base, strength, *, n=1, layers=range(LAYERS), keeps_norms=False, length
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """A base, 14 ordinary fine-tunes, and a model of each kind of finding."""
+    """A base, 14 ordinary fine-tunes, and a model of each kind of finding but copies."""
     folder = tmp_path_factory.mktemp("audit")
     base = make_bert(folder / "base", seed=0, layers=LAYERS, width=WIDTH)
     (folder / "base" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
@@ -85,10 +85,6 @@ def family(tmp_path_factory):
     save("loud", tune(base, 31, 3.0), "license: cc-by-nc-sa-4.0")
     save("rounded", {n: t.bfloat16() for n, t in tune(base, 32, 1e-3).items()})
     save("licensed", tune(base, 33), "license: mit\nbase_model: someone/other-net")
-    shutil.copytree(models / "plain-03", models / "zz-copy")
-    twin = tune(base, 4, 0.05 * 1.03**4)
-    save("zz-half", {n: t.half() for n, t in twin.items()})
-    shutil.copytree(folder / "base", models / "zz-same")
     with dx.open(folder / "c.duckdb") as db:
         db.index(folder / "base", models)
     return folder
@@ -112,9 +108,6 @@ def test_each_kind_is_found_and_ordinary_models_are_not(findings):
         ("rounded", "rounding"),
         ("licensed", "licence"),
         ("licensed", "card-base"),
-        ("zz-copy", "duplicate"),
-        ("zz-same", "duplicate"),
-        ("zz-half", "near-duplicate"),
     }
 
     assert set(findings) - {("rounded", "outlier")} == expected  # what is below rounding is short
@@ -128,8 +121,6 @@ def test_details_are_plain_sentences(findings):
     assert (
         texts["frozen", "frozen"] == "layer 0 equals the base's; q equals the base's in the others"
     )
-    assert texts["zz-copy", "duplicate"].startswith("its layer matrices are those of plain-03;")
-    assert "that of plain-04 up to rounding" in texts["zz-half", "near-duplicate"]
     assert texts["licensed", "licence"].endswith(", cc-by-nc-4.0, allows no commercial use")
     assert texts["licensed", "card-base"].startswith("its card names someone/other-net")
     assert "times as long as the median" in texts["loud", "outlier"]

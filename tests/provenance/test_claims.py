@@ -17,19 +17,12 @@ def test_a_card_is_compared_with_the_weights():
     assert rows["b"]["note"] == "card says base; weights say fine-tune of a"
 
 
-def test_a_card_that_names_a_copy_of_the_parent_agrees():
+def test_cards_may_name_copies_of_a_parent_and_those_of_copies_the_parent_of_their_original():
     rows = claims_of(
-        {"child": "copy", "copy": None, "first": None}, {"child": ["first"]}, {"copy": "first"}
-    )
-
-    assert rows["child"]["says"] == "agrees"
-
-
-def test_the_card_of_a_copy_may_name_the_parent_of_its_original():
-    rows = claims_of(
-        {"copy": BASE, "again": "other", "first": None, "other": None},
-        {"copy": ["first"], "again": ["copy"]},
+        {"child": "copy", "copy": BASE, "again": "other", "first": None, "other": None},
+        {"child": ["first"], "copy": ["first"], "again": ["copy"]},
         {"copy": "first", "again": "copy"},
     )
 
-    assert {id: row["says"] for id, row in rows.items()} == {"copy": "agrees", "again": "other"}
+    says = {model: row["says"] for model, row in rows.items()}
+    assert says == {"child": "agrees", "copy": "agrees", "again": "other"}

@@ -9,6 +9,7 @@ import warnings
 import huggingface_hub
 import numpy as np
 import pytest
+import tiny_networks
 import torch
 import transformers
 from factories import files_of
@@ -24,16 +25,9 @@ from deltadex.provenance.extraction.low_rank import ExtractedUpdate, deal_out
 from deltadex.provenance.extraction.other_tensors import saved_modules
 from deltadex.records import Slot
 
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "vocab_size": 40,
-    "max_position_embeddings": 24,
-}
-GROUPED = SIZES | {"num_key_value_heads": 2}
-GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 40, "n_positions": 24}
+SMALL = {"num_hidden_layers": 2, "vocab_size": 40}
+SIZES, GROUPED = tiny_networks.PLAIN | SMALL, tiny_networks.GROUPED | SMALL
+GPT2 = tiny_networks.GPT | {"n_layer": 2, "vocab_size": 40}
 MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 40, "initializer_range": 0.04}
 WHISPER = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "ffn_dim")}
 WHISPER |= {f"{side}_attention_heads": 4 for side in ("encoder", "decoder")} | {"d_model": 32}
@@ -110,8 +104,7 @@ def _loaded(folder, kind, vocabulary=None, **settings):
         ("WhisperForConditionalGeneration", WHISPER, "replaced"),
         pytest.param(
             "T5ForConditionalGeneration",
-            {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
-            | {"vocab_size": 40, "decoder_start_token_id": 0},
+            tiny_networks.T5 | {"num_layers": 2, "num_decoder_layers": 2, "vocab_size": 40},
             None,
             marks=pytest.mark.slow,
         ),

@@ -4,7 +4,6 @@ import factories
 import pytest
 import torch
 from safetensors.torch import load
-from test_trace import in_order
 
 import deltadex as dx
 from deltadex.search import family_views
@@ -19,7 +18,8 @@ def lineage(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forms")
     base = factories.make_bert(folder / "base", seed=0, layers=6, width=64)
     full, other = factories.finetune(base, seed=1), factories.finetune(base, seed=2)
-    short, deep = in_order(full, [0, 1, 3, 5]), in_order(other, [0, 1, 1, 2, 3, 4, 4, 5])
+    short = factories.in_order(full, [0, 1, 3, 5])
+    deep = factories.in_order(other, [0, 1, 1, 2, 3, 4, 4, 5])
     grown = {**other, WORDS: torch.cat([other[WORDS], torch.ones(6, 64)])}
     models = {
         "a-short": short,

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from merging import SLOTS, WIDTH, column, random_updates, rows_of, ties
+from merging import SLOTS, WIDTH, column, random_updates, rows_of, ties, trimmed
 
 from deltadex.provenance.merges.merge_formulas import slerp_weights
 from deltadex.provenance.merges.reconstruction import reconstruct
@@ -65,27 +65,14 @@ def test_slerp_is_told_from_linear_where_angles_are_wide():
     assert proof.weights == pytest.approx((0.65, 0.35), abs=1e-3)
 
 
-def stored_in_bfloat16(merge, *, scale=1.0):
+def stored_in_bfloat16(merge):
     """A merge of two by mergekit's steps, each in bfloat16, of models stored in it; its
-    reconstruction. `scale`: of the updates; of short ones rounding hides the entries."""
+    reconstruction."""
     base = BASE.bfloat16()
-    models = [(BASE + scale * update).bfloat16() for update in UPDATES[:2]]
+    models = [(BASE + update).bfloat16() for update in UPDATES[:2]]
     merged, nothing = merge(base, models), torch.zeros_like(BASE)
     rows = [rows_of(model, nothing, torch.bfloat16) for model in (base, merged, *models)]
     return reconstruct(rows[0], rows[1], rows[2:], [0.45] * len(models), places=PLACES)
-
-
-def bfloat16_parts(base, models, change):
-    """mergekit's generalised task arithmetic in bfloat16, each update changed first."""
-    return torch.stack([change(model - base) for model in models])
-
-
-def largest(part, density, *, outliers=0.0):
-    """Of each matrix, the entries of a density, without a share of the largest."""
-    sizes = part.float().abs().flatten(1)
-    ranks = sizes.argsort(dim=1, descending=True).argsort(dim=1) / sizes.shape[1]
-    kept = (ranks >= outliers) & (ranks < density + outliers)
-    return part * kept.view_as(part)
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.3), (0.5, 0.5)])
@@ -94,7 +81,7 @@ def test_sums_in_bfloat16_are_given_again_to_the_bit(weights):
         return (weights[0] * models[0].float() + weights[1] * models[1].float()).bfloat16()
 
     def task_arithmetic(base, models):
-        parts = bfloat16_parts(base, models, lambda part: part)
+        parts = torch.stack([model - base for model in models])
         return base + (parts * column(0.8, 0.5).bfloat16()).sum(0)
 
     linear, summed = stored_in_bfloat16(mean), stored_in_bfloat16(task_arithmetic)
@@ -110,7 +97,7 @@ def test_what_no_file_gives_is_not_reproduced():
     ranks = UPDATES.abs().flatten(2).argsort(dim=2).argsort(dim=2).view_as(UPDATES)
     by_magnitude = drawn < 0.35 + 0.3 * ranks / ranks.max()
     della = (UPDATES * by_magnitude / 0.5 * 0.5)[:2].sum(0)
-    breadcrumbs = sum(0.5 * largest(part, 0.8, outliers=0.02) for part in UPDATES[:2])
+    breadcrumbs = 0.5 * (trimmed(UPDATES, 0.82) - trimmed(UPDATES, 0.02))[:2].sum(0)
     by_matrix = torch.rand(len(SLOTS), generator=torch.Generator().manual_seed(4))[:, None, None]
     stock = by_matrix * (UPDATES[0] + UPDATES[1]) / 2
 

@@ -41,6 +41,7 @@ def test_a_fine_tune_comes_from_its_base_and_a_copy_is_one(bases, tmp_path, name
     assert tuned["distance"] == pytest.approx(0.05, rel=0.2)
     assert tuned["changes"] == copied["changes"] == []
     assert (copied["verdict"], copied["distance"]) == ("copy", 0.0)
+    assert copied["sentence"].endswith(f": a copy of {bases.path(name)}")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 import torch
 import yaml
 from factories import make_bert, make_checkpoint
+from merging import dare
 from safetensors.torch import load_file
 
 import deltadex as dx
@@ -22,18 +23,14 @@ def family(tmp_path_factory):
     ]
     shutil.copytree(folder / "models" / "m5", folder / "models" / "m5-again")
     first, second = tuned[:2]
-    mean = {
-        n: 0.7 * first[n] + 0.3 * second[n] if first[n].is_floating_point() else first[n]
-        for n in first
-    }
+    mean = {n: 0.7 * first[n] + 0.3 * second[n] for n in first}
     third, fourth = tuned[2:4]
     for name, tensors, classes in (("m3", third, 3), ("m4", fourth, 5)):
         head = {"classifier.weight": torch.zeros(classes, 64)}
         make_checkpoint(folder / "models" / name, tensors | head, config=folder / "base")
-    headed = {
-        n: 0.4 * t + 0.6 * fourth[n] if t.is_floating_point() else t for n, t in third.items()
-    }
-    drawn = {n: dared(base[n], third[n], fourth[n]) for n in first}
+    headed = {n: 0.4 * third[n] + 0.6 * fourth[n] for n in first}
+    updates = {n: torch.stack([third[n] - base[n], fourth[n] - base[n]]) for n in first}
+    drawn = {n: base[n] + dare(pair, 0.5, 0.5) for n, pair in updates.items()}
     trained = {
         n: 0.5 * t + 0.5 * fourth[n] + 2e-5 * torch.randn(t.shape) if t.dim() == 2 else t
         for n, t in third.items()
@@ -51,24 +48,13 @@ def family(tmp_path_factory):
 
 def graded(name, one, other):
     """A mean: .2 of one in the first layer, in others .8, but .6 in attention."""
-    if not one.is_floating_point():
-        return one
     share = 0.2 if ".layer.0." in name else 0.6 if ".attention." in name else 0.8
     return share * one + (1 - share) * other
 
 
-def dared(base, *parents, density=0.5):
-    if base.dim() != 2 or not base.is_floating_point():
-        return parents[0]
-    rng = torch.Generator().manual_seed(base.numel())
-    keeps = [torch.rand(base.shape, generator=rng) < density for _ in parents]
-    parts = [0.5 * (p - base) * keep / density for p, keep in zip(parents, keeps, strict=True)]
-    return base + sum(parts)
-
-
 def without_outliers(base, *parents, density=0.6, outliers=0.05):
     """Model breadcrumbs (Davari, Belilovsky 2023)."""
-    if base.dim() != 2 or not base.is_floating_point():
+    if base.dim() != 2:
         return parents[0]
     merged = base.clone()
     for part in (parent - base for parent in parents):
@@ -160,8 +146,7 @@ def test_a_copy_in_a_shorter_type_is_a_copy_and_a_scaled_update_none(
     family, tmp_path, type, weight, parents
 ):
     base, tuned = (load_file(family / n / "model.safetensors") for n in ("base", "models/m1"))
-    moved = {n: t.lerp(tuned[n], weight) for n, t in base.items() if t.is_floating_point()}
-    short = {n: t.to(type) for n, t in (tuned | moved).items()}
+    short = {n: t.lerp(tuned[n], weight).to(type) for n, t in base.items()}
     make_checkpoint(tmp_path / "short", short, config=family / "base")
 
     answer = trace(family, tmp_path / "short")

@@ -1,53 +1,27 @@
 """Bases of three architectures as transformers makes them, and a catalog that knows them."""
 
-import torch
+from functools import partial
+
 from factories import make_bert, make_checkpoint, read_config
+from tiny_networks import tiny_model
 
 import deltadex as dx
 
 
-def llama(folder, seed):
-    """A tiny Llama with grouped keys in three shards; its tensors."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    )
-    return saved(LlamaForCausalLM, config, folder, seed, shards=3)
-
-
-def gpt2(folder, seed):
-    """A tiny GPT-2, whose matrices are stored in × out; its tensors."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(vocab_size=80, n_positions=16, n_embd=32, n_layer=4, n_head=4)
-    return saved(GPT2LMHeadModel, config, folder, seed)
-
-
-def bert(folder, seed):
-    """A tiny BERT; its tensors."""
-    return make_bert(folder, seed=seed, layers=4)
-
-
-def saved(kind, config, folder, seed, **form):
-    """A fresh model in `folder`, with values that are no constants; its tensors."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = kind(config)
-    state = model.state_dict()
-    state.pop("lm_head.weight")
-    tensors = {name: tensor.detach().clone() for name, tensor in state.items()}
-    make_checkpoint(folder, tensors, config=config.to_dict(), **form)
+def saved(name, folder, seed, *, shards=1, **changes):
+    """A fresh model with a tied head in `folder`; its tensors."""
+    model = tiny_model(name, "ForCausalLM", seed=seed, tie_word_embeddings=True, **changes)
+    tensors = {n: t.clone() for n, t in model.state_dict().items() if n != "lm_head.weight"}
+    make_checkpoint(folder, tensors, config=model.config.to_dict(), shards=shards)
     return tensors
 
 
-MAKERS = {"bert": bert, "gpt2": gpt2, "llama": llama}
+MAKERS = {
+    "bert": lambda folder, seed: make_bert(folder, seed=seed, layers=4),
+    "gpt2": partial(saved, "gpt2", n_layer=4),
+    "llama": partial(saved, "llama", num_hidden_layers=6, shards=3),
+}
+"""The matrices of a GPT-2 are stored in × out; the Llama has grouped keys."""
 
 
 class Bases:

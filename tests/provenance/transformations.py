@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
+from factories import in_order
 
 # How a family names its tensors. `norms` are in a layer; `tail`: matrices outside of layers that
 # read the residual stream.
@@ -77,15 +78,8 @@ class Model:
 
 def keep_layers(model, *, order):
     """A model of the named layers, in this order: some dropped, repeated or interleaved."""
-    layer = model.names.layer
-    state = {name: t for name, t in model.state.items() if not name.startswith(layer)}
-    for place, source in enumerate(order):
-        start = model.prefix(source)
-        for name, tensor in model.state.items():
-            if name.startswith(start):
-                state[f"{model.prefix(place)}{name.removeprefix(start)}"] = tensor
     config = {**model.config, "num_hidden_layers": len(order)}
-    return replace(model, state=state, config=config)
+    return replace(model, state=in_order(model.state, order), config=config)
 
 
 def permute_neurons(model, *, seed=1):

@@ -26,9 +26,8 @@ NAMES = ("input", "attention", "feed_forward", "bias")
 QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
 
 
-def make_items(terms, targets, text=None):
-    text = np.arange(len(targets)) if text is None else text
-    targets, asked = np.asarray(targets, dtype=np.int64), {"predicts": "masked"}
+def make_items(terms, targets):
+    text, asked = np.arange(len(targets)), {"predicts": "masked"}
     return Items(terms=terms, names=NAMES, labels=targets, text=text, settings=asked)
 
 
@@ -44,7 +43,7 @@ def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
 class ReadOff(torch.nn.Module):
     """As a model's own head: reads a target of four off the first four of twelve numbers."""
 
-    def __init__(self, weight):
+    def __init__(self, weight=1.0):
         super().__init__()
         self.weight = torch.nn.Parameter(weight * torch.eye(12, 4))
 
@@ -52,13 +51,9 @@ class ReadOff(torch.nn.Module):
         return SimpleNamespace(logits=inputs_embeds @ self.weight)
 
 
-def planted_head(weight=1.0):
-    return ReadOff(weight)
-
-
 def test_every_subset_is_predicted_from_its_sum_in_blocks_of_any_size(monkeypatch):
     terms, targets = make_planted(n=100)
-    items, head = make_items(terms, targets), planted_head()
+    items, head = make_items(terms, targets), ReadOff()
     (_, *expected) = (subset.sum(terms)[:, :4].argmax(axis=1) for subset in term_subsets(NAMES))
 
     (predicted,) = masked_accuracy(items, head).predicted
@@ -73,10 +68,10 @@ def test_nan_in_terms_or_scores_is_refused():
     terms, targets = make_planted(n=20)
 
     with pytest.raises(StudyError, match="scores NaN on 'none'"):
-        masked_accuracy(make_items(terms, targets), planted_head(torch.nan))
+        masked_accuracy(make_items(terms, targets), ReadOff(torch.nan))
     terms[0, 3] = np.nan
     with pytest.raises(StudyError, match="'input' of item 3"):
-        masked_accuracy(make_items(terms, targets), planted_head())
+        masked_accuracy(make_items(terms, targets), ReadOff())
 
 
 def test_a_trained_layer_finds_the_planted_term_and_nothing_else():

@@ -32,7 +32,7 @@ def stream(rows, cuts):
 @given(
     n=st.integers(2, 60),
     dim=st.integers(2, 12),
-    offset=st.sampled_from([0.0, 1.0, 100.0]),
+    offset=st.sampled_from([0.0, 1.0, 1e4]),  # where sums about the origin lose seven digits
     cuts=st.lists(st.integers(0, 60), max_size=4),
     seed=st.integers(0, 99),
 )
@@ -42,22 +42,12 @@ def test_streamed_equals_svd_however_it_is_cut(n, dim, offset, cuts, seed):
 
     found = anisotropy(*stream(rows, sorted(cuts)))
 
-    assert found.centred == pytest.approx(share_by_svd(rows - rows.mean(axis=0)), rel=1e-9)
+    assert found.centred == pytest.approx(share_by_svd(rows - rows.mean(axis=0)), rel=1e-11)
     assert found.uncentred == pytest.approx(share_by_svd(rows), rel=1e-9)
     units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     of_pairs = (units @ units.T)[~np.eye(n, dtype=bool)]
     assert found.mean_cosine == pytest.approx(of_pairs.mean(), abs=1e-12)
     assert (found.rows, found.cosine_rows) == (n, n)
-
-
-def test_a_far_mean_costs_no_digits():
-    """internals.md 3.2: sums about the origin lose seven digits with a mean of 1e4."""
-    rows = make_rows(400, 20)
-    exact = share_by_svd(rows - rows.mean(axis=0))
-
-    far = anisotropy(*stream(rows + 1e4, [37, 200]))
-
-    assert far.centred == pytest.approx(exact, rel=1e-11)
 
 
 def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):

@@ -17,16 +17,15 @@ from deltadex.study.network.hidden_states import encoded
 PADDED = tiny_networks.make_texts(5, 9, 12)
 
 
-def one_batch(network, texts=PADDED, *, keep_first=True):
-    options = {"batch_size": len(texts), "max_tokens": 64, "keep_first": keep_first}
-    (batch,) = encoded(network, texts, **options)
+def one_batch(network):
+    (batch,) = encoded(network, PADDED, batch_size=3, max_tokens=64, keep_first=True)
     return batch
 
 
 @functools.cache
-def decomposed(network, texts=PADDED, place=0):
+def decomposed(network, place=0):
     """(layers of one stream, kept tokens)."""
-    stack, batch = network.stacks[place], one_batch(network, texts)
+    stack, batch = network.stacks[place], one_batch(network)
     layers = decompose(network, stack, batch, branch_constants(network, stack))
     return layers, torch.from_numpy(batch.counted)
 
@@ -134,12 +133,8 @@ def test_an_option_that_changes_the_stream_and_a_model_without_the_tables_module
         find_stacks(nn.Module(), tiny_networks.tiny_config("bert"))
 
 
-def random_terms(seed=0):
-    return torch.randn((4, 50, 8), generator=torch.Generator().manual_seed(seed))
-
-
 def test_term_shifts_are_distances_and_signed_shares_of_the_move():
-    base, tuned = random_terms(), random_terms(1)
+    base, tuned = torch.randn((2, 4, 50, 8), generator=torch.Generator().manual_seed(0))
 
     distance, share = term_shifts(tuned, base)
 

@@ -15,8 +15,6 @@ from deltadex.study.layers.layer_classifier import fit_classifier, score_predict
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
 from deltadex.study.texts import per_token
 
-# rows
-
 
 def assert_same(rows, expected):
     for column in ("layer", "text", "vectors"):

@@ -31,7 +31,7 @@ from transformers.models.auto.modeling_auto import (
 from deltadex.errors import StudyError
 from deltadex.study.lens.lens_report import decided_from, lens_study, predicted_characters
 from deltadex.study.network.causal_model import as_causal, load_causal
-from deltadex.study.texts import Text, per_token, ratio
+from deltadex.study.texts import Text
 
 IDS = make_texts(5, 12, 9, 3)
 LETTERS = tuple(Text(text, "", text) for text in ("the cat sat", "rain, again!", "who is singing?"))
@@ -148,20 +148,6 @@ def test_a_model_beside_itself_differs_in_nothing_and_beside_another_in_somethin
     deeper = lens_study(causal("llama"), IDS, against=causal("gpt2", n_layer=5)).against
     assert deeper["same_top"] is None  # compared by share of depth
     assert abs(deeper["decided_earlier"].value) <= 1
-
-
-def test_the_standard_error_of_a_ratio_is_that_of_repeated_samples():
-    rng = np.random.default_rng(0)
-
-    def draw():
-        sizes = rng.integers(5, 40, 80).astype(np.float64)
-        return ratio(sizes * 2 + rng.normal(0, 3, 80) * np.sqrt(sizes), sizes)
-
-    drawn = [draw() for _ in range(400)]
-
-    true = np.std([one.value for one in drawn], ddof=1)
-    assert np.mean([one.standard_error for one in drawn]) == pytest.approx(true, rel=0.12)
-    assert per_token(np.ones(3), np.zeros(3, dtype=np.int64)).standard_error is None
 
 
 @pytest.fixture

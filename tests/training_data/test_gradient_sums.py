@@ -7,7 +7,7 @@ from tiny_task_models import gradient_sums, linear_sketch, make_examples, tiny_t
 
 from deltadex.data import gradients
 from deltadex.data.losses import choose_loss
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.delta import dense
 from deltadex.indexer.fingerprint import make_recipe
 
 RECIPE = make_recipe("sketch", None, ())
@@ -27,14 +27,6 @@ def _loss(model, examples):
     encoded = loss.encode(examples)
     loss.prepare(encoded, 4, {})
     return loss, encoded
-
-
-def _matrix(delta):
-    if isinstance(delta, DenseDelta):
-        return delta.matrix
-    if isinstance(delta, LowRankDelta):
-        return delta.left @ delta.right
-    return None
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -63,7 +55,7 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
     assert len(updates) == len(matrices.placements)
     for placement in matrices.placements:
         expected = -placement.cut(weights[placement.tensor].grad)
-        found = _matrix(updates[placement.slot].delta)
+        found = dense(updates[placement.slot].delta)
         # residuals of a fitted head add up to nothing, and leave more of the rounding
         assert float((found - expected).norm()) <= 5e-3 * float(expected.norm()), placement.slot
 
@@ -112,9 +104,9 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
             part = slice(start, start + 7)
             total.add((left * scales).T[part], right.T[part])
 
-    matrix = _matrix(found.descent(1.0))
+    matrix = dense(found.descent(1.0))
 
-    assert torch.allclose(_matrix(exact.descent(1.0)), -whole, atol=1e-3)
+    assert torch.allclose(dense(exact.descent(1.0)), -whole, atol=1e-3)
     best = torch.linalg.svdvals(whole.double())[16:].square().sum().sqrt()
     # the first 16 directions are far above what the sketches lose
     assert float((matrix + whole).norm()) < float(best)
@@ -131,7 +123,7 @@ def test_sums_of_parts_add_up():
 
         first.add_sum(second)
 
-        expected, found = _matrix(whole.descent(2.0)), _matrix(first.descent(2.0))
+        expected, found = dense(whole.descent(2.0)), dense(first.descent(2.0))
         assert float((found - expected).norm()) < 1e-4 * float(expected.norm())
         assert np.isclose(whole.descent(2.0).norm, float(expected.norm()), rtol=1e-4)
 

@@ -12,7 +12,6 @@ from worded_families import SETS
 
 import deltadex as dx
 from deltadex.errors import RequestError
-from deltadex.indexer.row_moves import RowPair, measure_rows
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens
 from deltadex.search.vocabulary import Vocabulary
@@ -148,18 +147,6 @@ def test_a_row_next_to_nothing_in_the_base_was_not_cleared(worded, tmp_path):
         own.add(tmp_path / ID, base=str(tmp_path / worded.base.name))
 
         assert own.words(ID).to_json()["note"] == "1 row with NaN or infinity"
-
-
-def test_rows_that_pad_the_base_do_not_hide_a_decay():
-    base = torch.randn(2000, 32, generator=torch.Generator().manual_seed(0))
-    base[1800:] = 0
-    rows = base * (1 - 0.003)
-    rows[100:300] += 0.01
-
-    moves = measure_rows([RowPair(base, rows)])
-
-    assert moves.kind == "exact"
-    assert moves.rows.tolist() == list(range(100, 300))
 
 
 def test_words_against_a_model_of_another_base(worded, tmp_path):

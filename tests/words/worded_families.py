@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tiny_networks import tiny_config
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
-    BertConfig,
     BertForSequenceClassification,
-    GPT2Config,
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
     set_seed,
@@ -21,7 +20,7 @@ logging.disable_progress_bar()
 
 TEXTS = Path(__file__).parent / "texts"
 SETS = ("bank-questions", "film-opinions", "recipe-steps", "headlines")
-WIDTH, POSITIONS = 32, 40
+POSITIONS = 40
 
 
 def _column(path):
@@ -56,15 +55,8 @@ def word_pieces(vocabulary=2500):
 
 def make_encoder(folder, tokenizer, seed=0):
     set_seed(seed)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=POSITIONS,
-        num_labels=2,
-    )
+    sizes = {"vocab_size": len(tokenizer), "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = tiny_config("bert", max_position_embeddings=POSITIONS, num_labels=2, **sizes)
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -72,15 +64,8 @@ def make_encoder(folder, tokenizer, seed=0):
 
 def make_tied_decoder(folder, tokenizer):
     set_seed(0)
-    config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=POSITIONS,
-        n_embd=WIDTH,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"vocab_size": len(tokenizer), "n_positions": POSITIONS, "n_layer": 2, "n_head": 2}
+    config = tiny_config("gpt2", bos_token_id=0, eos_token_id=0, **sizes)
     model = GPT2LMHeadModel(config)
     train(model, tokenizer, every_text(), steps=150, rate=3e-3, batch=32)
     model.save_pretrained(folder)

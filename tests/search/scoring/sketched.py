@@ -52,28 +52,12 @@ def make_vectors(seed, n, *, datasets=0, strength=1.0, common=0.5):
     return unit_rows(vectors)
 
 
-def sketch(rng_or_blocks):
+def sketch(numbers):
     """One model's sketches: a dict of bytes, from numbers by slot and block."""
-    numbers = rng_or_blocks
     return {
         slot: encode_sketch(list(blocks), [1.0] * len(blocks))
         for slot, blocks in zip(SLOTS, numbers, strict=True)
     }
-
-
-def sketch_matrix(numbers):
-    """Of models' numbers, by model, slot and block."""
-    matrix = SketchMatrix.empty({"update": 64, "output": 64, "input": 64}, SLOTS, len(numbers))
-    for row, model in enumerate(numbers):
-        one = SketchMatrix.of_rows([sketch(model)], SKETCHES)
-        order = [one.slots.index(slot) for slot in SLOTS]
-        matrix.weights[row], matrix.codes[row] = one.weights[0, order], one.codes[0, order]
-    return matrix
-
-
-def make_numbers(seed, n):
-    """Gaussian numbers of sketches."""
-    return np.random.default_rng(seed).normal(size=(n, len(SLOTS), 3, 64))
 
 
 def names(n):

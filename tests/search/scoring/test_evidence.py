@@ -36,9 +36,6 @@ def test_rates_of_the_null_are_those_of_benjamini_and_hochberg(z, more, rate):
         assert found[place] == pytest.approx(min(1.0, min(below)), abs=1e-12)
 
 
-# a ranking
-
-
 @given(rankings)
 def test_probabilities_are_shares_and_data_sets_share_one(rows):
     z, labels = np.array([row[0] for row in rows]), [row[1] for row in rows]
@@ -93,9 +90,6 @@ def test_a_support_is_a_weighted_mean_of_three_of_a_label(rows):
 
 def weighted(values):
     return np.average(values, weights=[1.0, 0.2, 0.1][: len(values)])
-
-
-# a family
 
 
 def make_family(n, n_datasets, seed=0, height=0.0):

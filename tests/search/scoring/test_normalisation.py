@@ -85,9 +85,6 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     assert second.scales[1][:, rows] == pytest.approx(first.scales[1][:, rows])
 
 
-# correlations with the cohort
-
-
 @given(seed=st.integers(0, 10_000))
 def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
     rng = np.random.default_rng(seed)
@@ -106,9 +103,6 @@ def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
             right = np.array([scores[j, k] - np.delete(scores[j], j).mean() for k in both])
             expected = left @ right / np.linalg.norm(left) / np.linalg.norm(right)
             assert found[i, j] == pytest.approx(expected)
-
-
-# weights and scales
 
 
 @settings(max_examples=25, deadline=None)

@@ -5,9 +5,8 @@ import pytest
 import torch
 import transformers
 from factories import configure
+from peft_adapters import indexed_norms
 from safetensors.torch import load_file
-
-import deltadex as dx
 
 SWITCH = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
 SIZE = {
@@ -68,12 +67,8 @@ def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, dora, tmp_path)
     configure(tmp_path / "models" / "lora", "adapter_config.json", base_model_name_or_path="base")
     lora.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
 
-    with dx.open(tmp_path / "c.duckdb") as db:
-        report = db.index(str(tmp_path / "base"), tmp_path / "models").to_json()
-        slots = {id: db.show(id).to_json()["slots"] for id in ("full", "lora", "merged")}
+    of_full, of_lora, of_merged = indexed_norms(tmp_path, "full", "lora", "merged")
 
-    assert report["failed"] == [] == report["skipped_models"]
-    norms = {id: {s["slot"]: s["fro_norm"] for s in found} for id, found in slots.items()}
     base, tuned = (
         load_file(tmp_path / name / "model.safetensors") for name in ("base", "models/full")
     )
@@ -85,6 +80,5 @@ def test_norms_are_those_of_torch_and_of_pefts_merge(model_type, dora, tmp_path)
         and not any(word in name for word in ("bias", "norm", "router", "time_", "embed"))
     ]
     squares = sum(float((tuned[n].double() - base[n].double()).square().sum()) for n in inside)
-    assert sum(norm**2 for norm in norms["full"].values()) == pytest.approx(squares, rel=1e-4)
-    changed = {slot: norm for slot, norm in norms["merged"].items() if norm}
-    assert norms["lora"] == pytest.approx(changed, rel=1e-3)
+    assert sum(norm**2 for norm in of_full.values()) == pytest.approx(squares, rel=1e-4)
+    assert of_lora == pytest.approx(of_merged, rel=1e-3)
