@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 
-from services import API, finished, served
+from services import finished
 
 from deltadex.errors import UnknownModel
 from deltadex.questions.face.worker import NICENESS, Worker
@@ -43,19 +43,6 @@ def test_what_waits_is_answered_together_and_what_is_refused_stops_no_other():
     assert isinstance(rest.pop(7), UnknownModel)
     assert rest[:-1] == [f"3:{n}" for n in range(20) if n != 7]
     assert sorted(batches) == [(3, 1), (3, 20 - MOST_TOGETHER), (3, MOST_TOGETHER), (4, 1)]
-
-
-def test_requests_at_once_have_the_answers_of_requests_alone(shared_db):
-    with served(shared_db) as client:
-        models = [row["model"] for row in client.get(f"{API}/models").json()["models"]]
-        models = [*(name for name in models if name != "broken"), "nobody"]
-        alone = [client.get(f"{API}/similar", params={"model": name}) for name in models]
-        found = {}
-        client.service._similar_each(FindSimilar("", attached=False), models, found.__setitem__)
-
-    assert [one.status_code for one in alone] == [200] * (len(models) - 1) + [404]
-    assert [found[place] for place in range(len(models) - 1)] == [a.content for a in alone[:-1]]
-    assert isinstance(found[len(models) - 1], UnknownModel)
 
 
 def test_a_process_that_yields_has_a_low_priority_and_few_threads():
