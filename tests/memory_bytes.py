@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
+import torch
+
 from deltadex.indexer.checkpoint.bin_file import BinFile
 from deltadex.indexer.checkpoint.files import LOCAL_PLAN
 
@@ -28,6 +32,13 @@ class MemoryBytes:
 
     def close(self):
         self._data = b""
+
+
+def to_bin(value):
+    """What `torch.save` writes of it."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
 
 
 def open_bin_bytes(data, file):

@@ -9,7 +9,7 @@ import torch
 from factories import NESTED_STATE_DICTS, TOO_DEEP, nest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memory_bytes import open_bin_bytes
+from memory_bytes import open_bin_bytes, to_bin
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import open_local
@@ -220,9 +220,7 @@ def test_other_types_are_listed_and_refused_when_read(path, tensor, dtype):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 255))
 def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(position, byte):
-    saved = io.BytesIO()
-    torch.save({"a.weight": WEIGHT, "b": WEIGHT.half().T}, saved)
-    data = bytearray(saved.getvalue())
+    data = bytearray(to_bin({"a.weight": WEIGHT, "b": WEIGHT.half().T}))
     data[position % len(data)] = byte
 
     try:
