@@ -4,16 +4,15 @@ import json
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from running import run, started
 from services import TOKEN
+from test_orphans import left_after, marked
 
 from deltadex.service.api.server import listen
 from deltadex.service.api.settings import ServiceSettings
@@ -30,25 +29,13 @@ def get(address, path):
         return json.load(answer)
 
 
-def children(pid):
-    done = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True)
-    return [int(word) for word in done.stdout.split()]
-
-
-def gone(pids):
-    """Whether these processes have ended within some seconds; nobody may have buried them."""
-    for _ in range(50):
-        states = [Path(f"/proc/{pid}/stat") for pid in pids]
-        if all(not s.exists() or s.read_text().rsplit(")", 1)[1].split()[0] == "Z" for s in states):
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(shared_db, number):
+def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(
+    shared_db, tmp_path, monkeypatch, number
+):
+    monkeypatch.setenv("DELTADEX_TEST_MARK", str(tmp_path))
     with serving(shared_db) as (process, line):
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
         assert "read-only" in line
@@ -56,14 +43,14 @@ def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(shared_
             if get(address, "/api/v1/health") and "micro" in get(address, "/api/v1/evaluation"):
                 break
             time.sleep(0.1)
-        left = children(process.pid)
+        n_before = len(marked(str(tmp_path)))
         process.send_signal(number)
         code = process.wait(30)
         errors = process.stderr.read()
 
     assert (code, errors) == (0, "")
-    assert left
-    assert gone(left)
+    assert n_before > 1
+    assert left_after(str(tmp_path), 5) == []
 
 
 def test_an_address_for_others_is_said_loudly_even_when_quiet(shared_db):
