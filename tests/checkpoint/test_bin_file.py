@@ -101,20 +101,6 @@ def test_what_lies_beside_the_state_dict_or_is_no_tensor_is_no_weight(path, cont
     assert list(opened(path).tensors) == ["w"]
 
 
-@pytest.mark.parametrize(
-    "edit", [lambda _, d: d, lambda n, d: b"big" if n.endswith("/byteorder") else d]
-)
-def test_an_archive_without_alignment_and_a_big_endian_one_are_read_as_torch_reads_them(path, edit):
-    torch.save({"w": WEIGHT, "half": WEIGHT.half().T}, path)
-    rewrite(path, edit)
-    expected = torch.load(path, weights_only=True)
-
-    checkpoint = opened(path)
-
-    assert torch.equal(checkpoint.read("w"), expected["w"])
-    assert torch.equal(checkpoint.read("half"), expected["half"])
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path):
     torch.save({"w": WEIGHT}, path, pickle_protocol=3)

@@ -103,13 +103,16 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_where_content_begins_is_read_not_guessed(tmp_path, archive):
-    data = ARCHIVES[archive](to_bin({"a": TABLE, "b": TABLE + 1, "c": TABLE.T}))
+    tensors = {"a": TABLE, "b": TABLE + 1, "c": TABLE.T, "half": STACK[0, :4, :3].half().T}
+    data = ARCHIVES[archive](to_bin(tensors))
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     single = [RowBlock("a", 58, 60), RowBlock("b", 0, 2), RowBlock("c", 30, 31)]
 
     for blocks in (single, some_blocks(data)):
         assert_rows(open_local(tmp_path), data, blocks)
         assert_rows(remote(data)[0], data, blocks)
+    for name, whole in loaded(data).items():
+        assert torch.equal(open_local(tmp_path).read(name), whole)
 
 
 LARGE = {
