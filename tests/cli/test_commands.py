@@ -56,14 +56,22 @@ def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(famil
         (("rank", "a-0", "-o", "x.gif"), 2, ".png"),
         (("rank", "--family", "nothing"), 2, "no indexed model"),
         (("components", "./nowhere"), 2, "no such folder"),
+        (("attach",), 2, "give one of SOURCE"),
+        (("attach", "x", "--list"), 2, "give one of SOURCE"),
+        (("attach", "no-folder"), 3, "no such file"),
+        (("attach", "https://me:secret@example.org/index"), 3, "https:// address"),
+        (("attach", "ftp://example.org"), 3, "https:// address"),
+        (("attach", "hf://datasets/nobody"), 3, "is not hf://datasets/OWNER/NAME"),
+        (("attach", "--remove", "x"), 2, "no attached index"),
     ],
 )
 def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, message):
     result = run(family, *(argument.format(f=family) for argument in arguments))
 
     assert result.exit_code == code, result.output
-    assert message in (result.stderr if code == 2 else result.output)
+    assert message in (result.stderr or result.stdout)
     assert "Traceback" not in result.output
+    assert "secret" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_a_command_that_stores_nothing_leaves_no_catalog(family, tmp_path, argum
 
 
 def test_an_empty_catalog_says_what_fills_it(tmp_path):
-    for command in (("eval",), ("ls",), ("find-similar", "x")):
+    for command in (("eval",), ("ls",), ("find-similar", "x"), ("serve", "--port", "0")):
         result = run(tmp_path, *command)
         assert (result.exit_code, "deltadex index" in result.output) == (2, True)
 

@@ -72,13 +72,6 @@ def test_a_port_in_use_is_one_line(shared_db):
     assert len(result.output.splitlines()) == 1
 
 
-def test_no_catalog_is_one_line(tmp_path):
-    result = run(tmp_path, "serve", "--port", "0")
-
-    assert result.exit_code == 2
-    assert "deltadex index" in result.output
-
-
 @pytest.mark.parametrize("token", ["", "short", "with\nline" + "x" * 20, "é" * 20])
 def test_writing_needs_a_long_token(shared_db, token):
     result = run(shared_db, "serve", "--port", "0", "--writable", env={"DELTADEX_TOKEN": token})
