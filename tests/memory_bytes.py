@@ -44,3 +44,14 @@ def to_bin(value):
 def open_bin_bytes(data, file):
     """A `.bin` in memory; all of it counts as read."""
     return BinFile(MemoryBytes(data, file))
+
+
+def assert_same(checkpoint, tensors):
+    """It holds these tensors and no others, whichever way they are read."""
+    assert set(checkpoint.tensors) == set(tensors)
+    streamed = dict(checkpoint.stream(tensors))
+    for name, expected in tensors.items():
+        for actual in (streamed[name], checkpoint.read(name)):
+            assert actual.dtype == expected.dtype
+            assert torch.equal(actual, expected)
+            assert checkpoint.tensors[name].shape == tuple(expected.shape)

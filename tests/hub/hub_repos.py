@@ -50,13 +50,3 @@ def sharded(tensors, form="safetensors"):
     """A transformers repository of three shards."""
     with TemporaryDirectory() as folder:
         return files_of(make_checkpoint(Path(folder), tensors, shards=3, form=form))
-
-
-def assert_same(checkpoint, tensors):
-    assert set(checkpoint.tensors) == set(tensors)
-    streamed = dict(checkpoint.stream(tensors))
-    for name, expected in tensors.items():
-        for actual in (streamed[name], checkpoint.read(name)):
-            assert actual.dtype == expected.dtype
-            assert torch.equal(actual, expected)
-            assert checkpoint.tensors[name].shape == tuple(expected.shape)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from factories import put_in_cache
 from fault_family import PATIENCE, family_hub
-from hub_repos import ODD, assert_same, bert_like, sharded, to_npz
+from hub_repos import ODD, bert_like, sharded, to_npz
 from hub_standin import Fault
-from memory_bytes import to_bin
+from memory_bytes import assert_same, to_bin
 from safetensors.torch import save
 
 import deltadex as dx
