@@ -6,12 +6,12 @@ import signal
 import socket
 import sys
 import time
-import urllib.request
 from contextlib import contextmanager
 
+import httpx2
 import pytest
 from running import run, started
-from services import TOKEN
+from services import TOKEN, WRITER
 from test_orphans import left_after, marked
 
 from deltadex.service.api.server import listen
@@ -25,8 +25,7 @@ def serving(db, *arguments):
 
 
 def get(address, path):
-    with urllib.request.urlopen(address.rstrip("/") + path, timeout=30) as answer:
-        return json.load(answer)
+    return httpx2.get(f"{address}api/v1/{path}", timeout=30).raise_for_status().json()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(
         address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
         assert "read-only" in line
         for _ in range(300):
-            if get(address, "/api/v1/health") and "micro" in get(address, "/api/v1/evaluation"):
+            if get(address, "health") and "micro" in get(address, "evaluation"):
                 break
             time.sleep(0.1)
         n_before = len(marked(str(tmp_path)))
@@ -92,17 +91,11 @@ def test_a_token_may_come_from_a_file_and_json_is_one_document(shared_db, tmp_pa
         while "}" not in line:
             line += process.stdout.readline()
         document = json.loads(line)
-        request = urllib.request.Request(
-            f"{document['address']}api/v1/models/nobody",
-            method="DELETE",
-            headers={"Authorization": f"Bearer {TOKEN}"},
-        )
-        with pytest.raises(urllib.error.HTTPError) as missing:
-            urllib.request.urlopen(request, timeout=30)
-        missing.value.close()
+        place = f"{document['address']}api/v1/models/nobody"
+        missing = httpx2.delete(place, headers=WRITER, timeout=30)
 
     assert document["writable"] is True
-    assert missing.value.code == 404
+    assert missing.status_code == 404
 
 
 def test_without_the_extra_it_says_what_to_install(shared_db, monkeypatch):

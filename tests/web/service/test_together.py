@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from contextlib import closing
 
 from services import finished
 
@@ -46,12 +47,8 @@ def test_what_waits_is_answered_together_and_what_is_refused_stops_no_other():
 
 
 def test_a_process_that_yields_has_a_low_priority_and_few_threads():
-    worker, plain = Worker("test", yields=True), Worker("test")
-    try:
+    with closing(Worker("test", yields=True)) as worker, closing(Worker("test")) as plain:
         own = plain.run(os.nice, 0, seconds=60.0)
         assert worker.run(os.nice, 0, seconds=60.0) == min(19, own + NICENESS)
         n_threads = worker.run(os.getenv, "OMP_NUM_THREADS", seconds=60.0)
         assert int(n_threads) == max(1, (os.cpu_count() or 1) // 2)
-    finally:
-        worker.close()
-        plain.close()
