@@ -1,6 +1,8 @@
 """Tiny real checkpoints, made in milliseconds and equal for equal seeds."""
 
+import hashlib
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -65,6 +67,17 @@ def write_files(folder, files):
     for name, content in files.items():
         write_file(folder / name, content)
     return folder
+
+
+def put_in_cache(cache, repo_id, sha, name, content, *, named=None):
+    """The snapshot's folder, with a link into the store as huggingface_hub makes it, to a file that
+    has the name of this or other content."""
+    folder = cache / f"models--{repo_id.replace('/', '--')}"
+    blob = write_file(folder / "blobs" / hashlib.sha256(named or content).hexdigest(), content)
+    link = folder / "snapshots" / sha / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    return link.parent
 
 
 def save_models(folder, models):

@@ -223,6 +223,10 @@ class StandInHub:
                     return content
         return None
 
+    def stored(self, id, name):
+        """The path of a repository's file in the storage."""
+        return f"/store/{hashlib.sha256(self.repos[id].files[name]).hexdigest()}"
+
     def wire_bytes(self, where=None):
         """Bytes of all bodies that went out."""
         return sum(r.body_bytes for r in self.log if where in (None, r.where))

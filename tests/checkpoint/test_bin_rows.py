@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from memory_bytes import MemoryBytes
+from memory_bytes import MemoryBytes, to_bin
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import FEW_BYTES, RowBlock, open_local
@@ -30,12 +30,6 @@ KINDS = {
     "stacked, turned": lambda: {"a": STACK.transpose(1, 2), "b": STACK.transpose(0, 1)},
     "nothing in it": lambda: {"a": torch.zeros(5, 0), "b": TABLE},
 }  # fmt: skip
-
-
-def saved(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    return file.getvalue()
 
 
 def loaded(data):
@@ -75,7 +69,7 @@ def assert_rows(checkpoint, data, blocks):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_those_that_torch_loads(tmp_path, kind):
-    data = saved(KINDS[kind]())
+    data = to_bin(KINDS[kind]())
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     blocks = [b for b in some_blocks(data) if kind != "one row repeated"]
 
@@ -109,13 +103,16 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_where_content_begins_is_read_not_guessed(tmp_path, archive):
-    data = ARCHIVES[archive](saved({"a": TABLE, "b": TABLE + 1, "c": TABLE.T}))
+    tensors = {"a": TABLE, "b": TABLE + 1, "c": TABLE.T, "half": STACK[0, :4, :3].half().T}
+    data = ARCHIVES[archive](to_bin(tensors))
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     single = [RowBlock("a", 58, 60), RowBlock("b", 0, 2), RowBlock("c", 30, 31)]
 
     for blocks in (single, some_blocks(data)):
         assert_rows(open_local(tmp_path), data, blocks)
         assert_rows(remote(data)[0], data, blocks)
+    for name, whole in loaded(data).items():
+        assert torch.equal(open_local(tmp_path).read(name), whole)
 
 
 LARGE = {
@@ -124,7 +121,7 @@ LARGE = {
 
 
 def test_of_a_remote_file_the_rows_and_little_else_are_read():
-    data = saved(LARGE)
+    data = to_bin(LARGE)
     blocks = [RowBlock(name, *((0, 8) if i % 2 else (248, 256))) for i, name in enumerate(LARGE)]
     checkpoint, source = remote(data)
     opening = len(source.ranges)
@@ -140,7 +137,7 @@ def test_of_a_remote_file_the_rows_and_little_else_are_read():
 
 
 def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path):
-    data = saved({"a": TABLE})
+    data = to_bin({"a": TABLE})
     (tmp_path / "pytorch_model.bin").write_bytes(data)
     blocks = [RowBlock("a", 3, 5)]
 
@@ -153,7 +150,7 @@ def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path):
 
 def test_rows_come_in_one_order_however_they_are_read():
     state = {"z": TABLE, "a": TABLE, "turned": TABLE.clone().T, "some": TABLE[3:50], "b": TABLE + 1}
-    data = saved(state)
+    data = to_bin(state)
     blocks = some_blocks(data)
     by_rows, _ = remote(data)
     whole = BinFile(MemoryBytes(data, "w.bin", replace(FEW_BYTES, whole=True)))
@@ -164,7 +161,7 @@ def test_rows_come_in_one_order_however_they_are_read():
 
 
 def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is():
-    data = bytearray(saved({"a": TABLE, "turned": TABLE.clone().T}))
+    data = bytearray(to_bin({"a": TABLE, "turned": TABLE.clone().T}))
     place = bytes(data).index(struct.pack("<2f", 2000.0, 2001.0))
     data[place] ^= 1
     checkpoint, _ = remote(bytes(data))
@@ -179,7 +176,7 @@ def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is():
 
 @pytest.mark.parametrize("damage", [b"PX\x03\x04", b"PK\x03\x04" + b"\xff" * 26])
 def test_a_damaged_local_header_is_refused(damage):
-    data = bytearray(saved({"a": TABLE}))
+    data = bytearray(to_bin({"a": TABLE}))
     entry = zipfile.ZipFile(io.BytesIO(bytes(data))).getinfo("archive/data/0")
     data[entry.header_offset : entry.header_offset + len(damage)] = damage
     checkpoint, _ = remote(bytes(data))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import os
 import random
 
 import pytest
 import torch
+from factories import put_in_cache
 from hypothesis import example, given
 from hypothesis import strategies as st
-from memory_bytes import MemoryBytes
+from memory_bytes import MemoryBytes, to_bin
+from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan, open_local
@@ -143,36 +143,15 @@ def test_another_file_of_the_same_size_is_refused():
 TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed(0))}
 
 
-def cached(folder, content, *, named=None):
-    """A snapshot as huggingface_hub writes it, of a blob that is named by some content's hash."""
-    folder = folder / "models--org--name"
-    blob = folder / "blobs" / hashlib.sha256(named or content).hexdigest()
-    snapshot = folder / "snapshots" / ("0" * 40)
-    blob.parent.mkdir(parents=True)
-    snapshot.mkdir(parents=True)
-    blob.write_bytes(content)
-    (snapshot / "model.safetensors").symlink_to(os.path.relpath(blob, snapshot))
-    return snapshot
-
-
-def written(form):
-    from safetensors.torch import save
-
-    if form == "safetensors":
-        return save(TENSORS)
-    saved = io.BytesIO()
-    torch.save(TENSORS, saved)
-    return saved.getvalue()
-
-
 def changed(content, place):
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
 def test_a_file_of_the_hub_clients_cache_is_compared_with_its_name(tmp_path):
-    content = written("safetensors")
-    folder = cached(tmp_path / "whole", content)
-    damaged = cached(tmp_path / "cut", changed(content, len(content) - 3), named=content)
+    content, place = save(TENSORS), ("org/name", "0" * 40, "model.safetensors")
+    folder = put_in_cache(tmp_path / "whole", *place, content)
+    other = changed(content, len(content) - 3)
+    damaged = put_in_cache(tmp_path / "cut", *place, other, named=content)
     (tmp_path / "model.safetensors").write_bytes(content)
 
     assert open_local(folder, whole=True).verify() == "sha256"
@@ -193,7 +172,7 @@ def test_a_file_of_the_hub_clients_cache_is_compared_with_its_name(tmp_path):
     ids=["read", "view", "stream"],
 )
 def test_an_archives_entry_is_compared_with_its_crc(tmp_path, reading):
-    content = written("bin")
+    content = to_bin(TENSORS)
     place = content.index(TENSORS["a.weight"].numpy().tobytes()) + 17
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(content)
@@ -209,7 +188,7 @@ def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(t
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
     try:
-        (tmp_path / "pytorch_model.bin").write_bytes(written("bin"))
+        (tmp_path / "pytorch_model.bin").write_bytes(to_bin(TENSORS))
     finally:
         torch.serialization.set_crc32_options(before)
 

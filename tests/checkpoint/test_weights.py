@@ -6,23 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from factories import make_checkpoint, write_weights
+from memory_bytes import assert_same
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import open_adapter_weights, open_local
 
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
 ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
-
-
-def read_all(checkpoint):
-    return {name: checkpoint.read(name) for name in checkpoint.tensors}
-
-
-def assert_same(got, expected):
-    assert got.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert got[name].dtype == tensor.dtype
-        assert torch.equal(got[name], tensor)
 
 
 def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
@@ -32,7 +22,7 @@ def test_shards_that_transformers_wrote_are_one_checkpoint(tmp_path):
     model.save_pretrained(tmp_path, max_shard_size="50kB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
 
-    assert_same(read_all(open_local(tmp_path)), model.state_dict())
+    assert_same(open_local(tmp_path), model.state_dict())
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -48,7 +38,8 @@ def test_every_byte_read_is_counted(tmp_path, shards):
     assert checkpoint.bytes_read == heads
     checkpoint.read("layer.3.weight")
     assert checkpoint.bytes_read == heads + 3 * 5 * 4
-    read_all(checkpoint)
+    for name in checkpoint.tensors:
+        checkpoint.read(name)
     assert checkpoint.bytes_read == size + 3 * 5 * 4
 
 
@@ -74,7 +65,7 @@ def test_the_file_that_transformers_would_load_is_chosen(tmp_path, files, chosen
     for file in files:
         write_weights(tmp_path / file, ONES if file == chosen else ZEROS)
 
-    assert_same(read_all(open_local(tmp_path)), ONES)
+    assert_same(open_local(tmp_path), ONES)
 
 
 def test_one_file_goes_before_shards_and_safetensors_before_bin(tmp_path):
@@ -83,7 +74,7 @@ def test_one_file_goes_before_shards_and_safetensors_before_bin(tmp_path):
 
     for single, tensors in (("pytorch_model.bin", ONES), ("model.safetensors", ZEROS)):
         write_weights(tmp_path / single, tensors)
-        assert_same(read_all(open_local(tmp_path)), tensors)
+        assert_same(open_local(tmp_path), tensors)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +103,7 @@ def test_an_adapter_without_weights_is_refused_and_of_two_files_the_safetensors_
 
     write_weights(tmp_path / "adapter_model.bin", ZEROS)
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
-    assert_same(read_all(open_adapter_weights(tmp_path)), ONES)
+    assert_same(open_adapter_weights(tmp_path), ONES)
 
 
 def say(folder, tensor, file):

@@ -1,18 +1,12 @@
 """`deltadex ablation` as users run it."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from deltadex.cli import main
-from deltadex.study.ablation.measures import TRAININGS, Training
-
-sys.path.append(str(Path(__file__).parents[1] / "study"))
-
+import running
 from tiny_language_model import TEXTS, save_masked
+
+from deltadex.study.ablation.measures import TRAININGS, Training
 
 SUBSETS = "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
 QUICK = Training(epochs=1, batch=256, learning_rates=(1e-2,))
@@ -35,14 +29,8 @@ def quick(monkeypatch, tmp_path):
 
 
 def run(folder, *arguments, model="model"):
-    return CliRunner().invoke(
-        main,
-        [
-            *("ablation", str(folder / model), "--texts", str(folder / "texts.txt")),
-            *("--db", str(folder / "none.duckdb"), "--runs", "2", "--most-items", "150"),
-            *arguments,
-        ],
-    )
+    asked = ("--texts", folder / "texts.txt", "--runs", 2, "--most-items", 150, *arguments)
+    return running.run(folder / "none.duckdb", "ablation", folder / model, *asked)
 
 
 def test_the_table_has_a_row_for_each_subset_and_says_what_is_missing(folder):

@@ -8,6 +8,8 @@ from running import document, printed, run
 
 from deltadex.cli import main
 
+PLAN = ("plan", "{f}/base", "{f}/models")
+
 
 def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(family, tmp_path):
     stored = document(family, "find-similar", family / "models" / "b-0", "-k", "1")
@@ -38,14 +40,38 @@ def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(famil
         (("index", "gpt2"), 2, "--hub"),
         (("index", "./no-base", "."), 3, "no such folder"),
         (("add", "./none", "--base", "gpt2"), 3, "not-found"),
+        ((*PLAN, "--depth", "2"), 2, "--depth and --min-downloads need --hub"),
+        ((*PLAN, "--bandwidth", "fast"), 2, "bandwidth 'fast': expected a rate such as 1Gbit"),
+        ((*PLAN, "--exclude", "big"), 2, "'big' is not one of"),
+        ((*PLAN, "--exclude", "full"), 3, "that --exclude and --min-downloads"),
+        (("ls", "--columns", ","), 2, "no column ','"),
+        (("ls", "--sort", "sideways"), 2, "no column 'sideways'"),
+        (("ls", "--csv", "--json"), 2, "--csv, or --json"),
+        (("eval", "--compare", "raw,best"), 2, "no way of scoring 'best'; there are: normalised, "),
+        (("export", "--scores", "s", "--format", "safetensors"), 2, "--scores writes Parquet"),
+        (("export", "tables", "--exclude", "author"), 2, "belong to --scores"),
+        (("label", "a-0", "x", "--clear"), 2, "or --clear"),
+        (("label", "a-0", " "), 2, "--clear takes"),
+        (("rank",), 2, "MODEL"),
+        (("rank", "a-0", "-o", "x.gif"), 2, ".png"),
+        (("rank", "--family", "nothing"), 2, "no indexed model"),
+        (("components", "./nowhere"), 2, "no such folder"),
+        (("attach",), 2, "give one of SOURCE"),
+        (("attach", "x", "--list"), 2, "give one of SOURCE"),
+        (("attach", "no-folder"), 3, "no such file"),
+        (("attach", "https://me:secret@example.org/index"), 3, "https:// address"),
+        (("attach", "ftp://example.org"), 3, "https:// address"),
+        (("attach", "hf://datasets/nobody"), 3, "is not hf://datasets/OWNER/NAME"),
+        (("attach", "--remove", "x"), 2, "no attached index"),
     ],
 )
 def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, message):
-    result = run(family, *arguments)
+    result = run(family, *(argument.format(f=family) for argument in arguments))
 
     assert result.exit_code == code, result.output
-    assert message in result.output
+    assert message in (result.stderr or result.stdout)
     assert "Traceback" not in result.output
+    assert "secret" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -54,7 +80,7 @@ def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, m
         ("index", "{f}/base", "{f}/models", "--recipe", "skech"),
         ("index", "{f}/base", "{f}/nothing"),
         ("add", "./none", "--base", "{f}/base"),
-        ("plan", "{f}/base", "{f}/models"),
+        PLAN,
         ("attach", "{f}/models"),
         ("merge", "{f}/base/config.json"),
     ],
@@ -70,7 +96,7 @@ def test_a_command_that_stores_nothing_leaves_no_catalog(family, tmp_path, argum
 
 
 def test_an_empty_catalog_says_what_fills_it(tmp_path):
-    for command in (("eval",), ("ls",), ("find-similar", "x")):
+    for command in (("eval",), ("ls",), ("find-similar", "x"), ("serve", "--port", "0")):
         result = run(tmp_path, *command)
         assert (result.exit_code, "deltadex index" in result.output) == (2, True)
 

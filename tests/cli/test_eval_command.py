@@ -1,4 +1,4 @@
-"""`eval` and `export --scores` as commands: what they print, write and refuse."""
+"""`eval` as a command: what it prints."""
 
 import numpy as np
 import pytest
@@ -69,17 +69,3 @@ def test_ways_are_compared_in_the_order_given(several):
     assert [line.split()[0] for line in lines.splitlines()] == ["scores", "raw", "normalised"]
     assert "family" not in lines
     assert "family" in run(several, "eval", "--compare", "raw").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("eval", "--compare", "raw,best"), "no way of scoring 'best'; there are: normalised, raw"),
-        (("export", "--scores", "s.parquet", "--format", "safetensors"), "--scores writes Parquet"),
-        (("export", "tables", "--exclude", "author"), "belong to --scores"),
-    ],
-)
-def test_a_wrong_call_is_refused_with_what_would_work(one, arguments, message):
-    result = run(one, *arguments)
-
-    assert (result.exit_code, message in result.output) == (2, True), result.output

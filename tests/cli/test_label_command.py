@@ -86,13 +86,3 @@ def test_clear_takes_the_dataset_away_and_nothing_else(labelled):
 
     assert "dataset: –  (was a)" in result.stdout
     assert document(labelled, "show", "a-0")["author"] == "author0"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(("a-0", "x", "--clear"), "or --clear"), (("a-0", " "), "--clear takes")],
-)
-def test_a_label_that_says_nothing_is_a_usage_error(labelled, arguments, message):
-    result = run(labelled, "label", *arguments)
-
-    assert (result.exit_code, message in result.stderr) == (2, True), result.output

@@ -80,20 +80,6 @@ def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
     assert {line.split()[0] for line in asked} >= {"x", "y"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--columns", ","), "no column ','"),
-        (("--sort", "sideways"), "no column 'sideways'"),
-        (("--csv", "--json"), "--csv, or --json"),
-    ],
-)
-def test_what_cannot_be_listed_is_a_usage_error(db, arguments, message):
-    result = run(db, "ls", *arguments)
-
-    assert (result.exit_code, message in result.output) == (2, True), result.output
-
-
 def test_cells_are_shortened_to_a_terminal_unless_wide(db, monkeypatch):
     monkeypatch.setattr(console.Screen, "is_terminal", True)
     monkeypatch.setenv("COLUMNS", "60")

@@ -4,12 +4,12 @@ import csv
 import io
 import resource
 import shutil
-import subprocess
 import sys
 import time
 
 import pytest
 from catalogs import refused, write
+from processes import holding
 from running import document, run
 
 from deltadex.errors import BadQuery
@@ -85,20 +85,9 @@ def catalog_file(request, tmp_path_factory):
     if request.param == "free":
         yield db
         return
-    code = (
-        "import sys; from pathlib import Path; from deltadex.store import Catalog\n"
-        "with Catalog.open(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(db)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=db.parent,
-    ) as holder:
-        assert holder.stdout.readline() == b"held\n"
+    with holding(db, 0) as holder:
         yield db
-        holder.stdin.close()
-        assert holder.wait(30) == 0
+        assert holder.communicate("end\n", timeout=30)[0] == "gone\n"
 
 
 def test_a_select_is_a_table_a_document_or_csv(catalog_file):

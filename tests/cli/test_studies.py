@@ -129,23 +129,6 @@ def test_a_pair_has_one_cosine_in_every_answer(family):
         assert "cosine" not in difference["slots"][0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("rank",), "MODEL"),
-        (("rank", "a-0", "-o", "x.gif"), ".png"),
-        (("components", "./nowhere"), "no such folder"),
-        (("rank", "--family", "nothing"), "no indexed model"),
-    ],
-)
-def test_a_wrong_question_is_one_line(family, arguments, line):
-    result = run(family, *arguments)
-
-    assert result.exit_code == 2
-    assert line in result.stderr
-    assert "Traceback" not in result.output
-
-
 TEXT_STUDIES = ("components", "cka")
 
 

@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 import torch
-import transformers
-from factories import make_family, save_tokenizer, write_reviews
+from factories import finetune, make_family, save_models, save_tokenizer, write_reviews
 from running import run
 from tiny_networks import tiny_model
 
@@ -19,14 +18,11 @@ PAIRS = ("a", "b", "c", "d", "e", "f")
 def make_gpt2_family(folder, *, models=4):
     """`folder/base` and `folder/models/M`: a tiny decoder, and random updates of it."""
     torch.manual_seed(0)
-    tiny_model("gpt2", "ForCausalLM", vocab_size=64).save_pretrained(folder / "base")
+    base = tiny_model("gpt2", "ForCausalLM", vocab_size=64)
+    base.save_pretrained(folder / "base")
     save_tokenizer(folder / "base")
-    for number in range(models):
-        tuned = transformers.GPT2LMHeadModel.from_pretrained(folder / "base")
-        for name, weight in tuned.named_parameters():
-            if ".h." in name and weight.dim() == 2:
-                weight.data += 0.02 * torch.randn_like(weight)
-        tuned.save_pretrained(folder / "models" / f"g-{number}")
+    weights = base.state_dict()
+    save_models(folder, {f"g-{n}": finetune(weights, seed=n) for n in range(models)})
 
 
 @pytest.fixture(scope="module")

@@ -31,12 +31,12 @@ class Obstructed:
 
 
 @contextmanager
-def obstructed(db, **settings):
+def obstructed(db, by=Obstructed, **settings):
     """A database over a service, and what stands before it."""
     standing = []
 
     def wrap(app):
-        standing.append(Obstructed(app))
+        standing.append(by(app))
         return standing[0]
 
     with (

@@ -10,8 +10,9 @@ import zlib
 from contextlib import suppress
 
 import pytest
-from listening import TOKEN, listening
+from listening import TOKEN
 from test_connect import ANSWERED
+from test_connection import obstructed
 
 import deltadex as dx
 from deltadex.errors import DeltadexError, ServiceError
@@ -86,32 +87,25 @@ def used(table):
 
 @pytest.mark.parametrize("times", [1, pytest.param(15, marks=pytest.mark.slow)])
 def test_a_changed_answer_is_a_service_error_and_nothing_else(family, times):
-    draw, standing, refused = random.Random(times), [], 0
+    draw, refused = random.Random(times), 0
 
-    def wrap(app):
-        standing.append(Changing(app))
-        return standing[0]
-
-    with (
-        listening(family / "family.duckdb", app=wrap, token=TOKEN) as url,
-        dx.connect(url, token=TOKEN) as db,
-    ):
+    with obstructed(family / "family.duckdb", Changing) as (db, before):
         for ask in ASKED:
-            standing[0].change = None
+            before.change = None
             used(ask(db))
             for _ in range(times):
-                standing[0].change = changed_somewhere(draw)
+                before.change = changed_somewhere(draw)
                 try:
                     used(ask(db))
                 except DeltadexError:
                     refused += 1
         for _ in range(times):
-            standing[0].change = changed_somewhere(draw)
+            before.change = changed_somewhere(draw)
             try:
-                used(dx.connect(url, token=TOKEN).stats())
+                used(dx.connect(db.url, token=TOKEN).stats())
             except DeltadexError:
                 refused += 1
-        standing[0].change = lambda body: b"{}"
+        before.change = lambda body: b"{}"
         for ask in ASKED:
             with pytest.raises(ServiceError):
                 ask(db)

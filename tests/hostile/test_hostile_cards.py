@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deltadex.errors import SourceError
 from deltadex.indexer import family as bounded
 from deltadex.indexer.card import MAX_CARD_CHARS, card_bases, label_of, split_card
-from deltadex.indexer.family import LabelsFile, listed_members, read_labels, read_member
+from deltadex.indexer.family import listed_members, read_labels, read_member
 from deltadex.records import ModelRecord
 
 FRONT = "license: mit\nbase_model: gpt2\ndatasets:\n- imdb\n"
@@ -114,22 +114,13 @@ def test_what_follows_the_front_matter_is_the_text():
 GOOD = b"model,dataset,author,run\na,imdb,x,1\nb,sst2,y,2\n"
 
 
-def labels_or_refusal(path):
-    with within(seconds=10):
-        try:
-            return read_labels(path)
-        except SourceError as err:
-            refusal = err
-    assert len(str(refusal)) < 2000
-    return LabelsFile(Path(), {}, {})
-
-
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_any_text_in_a_labels_file_is_only_text(tmp_path, text):
     quoted = text.replace('"', '""').encode("utf-8", "replace").decode()
     path = write_file(tmp_path / "l.csv", f'model,dataset\n"{quoted}","{quoted}"\n')
 
-    labels = labels_or_refusal(path)
+    with within(seconds=10):
+        labels = read_labels(path)
 
     assert [row.dataset for row in labels.by_id.values()] == [quoted.strip()]
     labels.apply(ModelRecord(id=quoted, base="b"), tmp_path)

@@ -15,7 +15,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer.architecture import place, place_modules
 from deltadex.indexer.architecture.placing import MAX_EXPERTS
 from deltadex.indexer.checkpoint import open_local
-from deltadex.indexer.checkpoint.files import header_length, parse_header
+from deltadex.indexer.checkpoint.files import parse_header
 
 GOOD = save({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)})
 ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
@@ -24,12 +24,6 @@ ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 def framed(header, n_bytes=16):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + bytes(n_bytes)
-
-
-def parse(data):
-    name, size = "model.safetensors", len(data)
-    length = header_length(data[:8], file=name, file_size=size)
-    return parse_header(data[8 : 8 + length], file=name, file_size=size)
 
 
 def read_all(folder):
@@ -48,8 +42,7 @@ def with_entry(**changes):
     ("header", "code"),
     [
         (with_entry(shape=[2**31, 2**31]), "bad-offsets"),
-        (with_entry(shape=[10**9], data_offsets=[0, 16]), "bad-offsets"),
-        (with_entry(shape=[2**62, 2**62, 0], data_offsets=[0, 0]), "bad-offsets"),
+        (with_entry(shape=[10**9]), "bad-offsets"),
         (with_entry(shape=[10**400]), "bad-header"),
         (with_entry(shape=[2.0, 2.0]), "bad-header"),
         (with_entry(shape=[float("nan")]), "bad-header"),
@@ -59,9 +52,11 @@ def with_entry(**changes):
         (b'{"w": ' + b"9" * 100_000 + b"}", "bad-header"),
     ],
 )
-def test_a_header_that_claims_too_much_is_refused(header, code):
+def test_a_header_that_claims_too_much_is_refused(tmp_path, header, code):
+    write_file(tmp_path / "model.safetensors", framed(header))
+
     with within(seconds=10, mebibytes=64):
-        assert code_of(lambda: parse(framed(header))) == code
+        assert code_of(lambda: read_all(tmp_path)) == code
 
 
 @pytest.mark.parametrize("length", [10**8, 2**63, 2**64 - 1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bounds import code_of, result_or_refusal, within
 from factories import write_file
-from memory_bytes import open_bin_bytes
+from memory_bytes import open_bin_bytes, to_bin
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import open_local
@@ -23,18 +23,12 @@ def archive(entries, *, method=zipfile.ZIP_STORED):
     return file.getvalue()
 
 
-def saved(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    return file.getvalue()
-
-
 def called(name, argument):
     """A state dict whose one value is what a global gives for an argument."""
     return b"\x80\x02}X\x01\x00\x00\x00w" + b"c" + name + b"\n" + argument + b"\x85Rs."
 
 
-GOOD = saved({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)})
+GOOD = to_bin({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)})
 GIGABYTES = b"\x8a\x08" + struct.pack("<q", 1 << 36)
 
 
@@ -108,7 +102,7 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path):
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = tmp_path / "pytorch_model.bin"
     with (
-        zipfile.ZipFile(io.BytesIO(saved({"w": torch.zeros(4)}))) as good,
+        zipfile.ZipFile(io.BytesIO(to_bin({"w": torch.zeros(4)}))) as good,
         zipfile.ZipFile(path, "w") as made,
     ):
         prefix = good.namelist()[0].partition("/")[0]
@@ -128,4 +122,4 @@ def test_a_tensor_that_repeats_few_bytes_over_gigabytes_is_refused():
     vast = torch.zeros(1).expand(1 << 20, 1 << 14)
 
     with within(seconds=10, mebibytes=64):
-        assert code_of(lambda: read_all(saved({"w": vast}))) == "bad-offsets"
+        assert code_of(lambda: read_all(to_bin({"w": vast}))) == "bad-offsets"

@@ -1,21 +1,15 @@
 """A stand-in Hub, and an impatient session with it; and one with a family on it."""
 
+from dataclasses import replace
+
 import huggingface_hub
 import pytest
-from fault_family import family_hub
+from fault_family import PATIENCE, family_hub
 from hub_standin import StandInHub
 
-from deltadex.indexer.hub.session import HubSession, Patience
+from deltadex.indexer.hub.session import HubSession
 
-IMPATIENT = Patience(
-    connect_s=0.5,
-    read_s=0.3,
-    call_s=2.0,
-    rate_limit_s=1.5,
-    tries=4,
-    first_pause_s=0.01,
-    longest_pause_s=0.05,
-)
+IMPATIENT = replace(PATIENCE, read_s=0.3, call_s=2.0, bytes_per_second=1e5)
 
 
 @pytest.fixture

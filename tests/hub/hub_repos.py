@@ -1,8 +1,6 @@
 """Repositories of tiny models, and what must come back from them."""
 
-import hashlib
 import io
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,12 +36,6 @@ def bert_like(*, layers=4, width=96, vocabulary=12000):
     return tensors
 
 
-def to_bin(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
 def to_npz(tensors):
     file = io.BytesIO()
     arrays = {
@@ -58,24 +50,3 @@ def sharded(tensors, form="safetensors"):
     """A transformers repository of three shards."""
     with TemporaryDirectory() as folder:
         return files_of(make_checkpoint(Path(folder), tensors, shards=3, form=form))
-
-
-def assert_same(checkpoint, tensors):
-    assert set(checkpoint.tensors) == set(tensors)
-    streamed = dict(checkpoint.stream(tensors))
-    for name, expected in tensors.items():
-        for actual in (streamed[name], checkpoint.read(name)):
-            assert actual.dtype == expected.dtype
-            assert torch.equal(actual, expected)
-            assert checkpoint.tensors[name].shape == tuple(expected.shape)
-
-
-def put_in_cache(cache, repo_id, sha, name, content):
-    """As huggingface_hub does: a link from the snapshot into the store."""
-    folder = cache / f"models--{repo_id.replace('/', '--')}"
-    blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
-    link = folder / "snapshots" / sha / name
-    for path in (blob, link):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(content)
-    link.symlink_to(os.path.relpath(blob, link.parent))

@@ -1,10 +1,7 @@
 """Many models of the Hub in one request: a job, and the outcome of each."""
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import httpx2
@@ -12,6 +9,7 @@ import pytest
 from fault_family import MEMBERS
 from hub_standin import Fault
 from listening import TOKEN, listening
+from running import started
 
 import deltadex as dx
 
@@ -50,7 +48,7 @@ def test_each_of_many_models_has_an_outcome(family, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_signal_ends_a_service_that_adds_models_within_ten_seconds(family, tmp_path):
+def test_a_signal_ends_a_service_that_adds_models_within_ten_seconds(family, tmp_path, monkeypatch):
     path = tmp_path / "c.duckdb"
     adapter = family.repos["org/adapter"]
     names = [f"many/adapter-{n:03}" for n in range(200)]
@@ -59,14 +57,8 @@ def test_a_signal_ends_a_service_that_adds_models_within_ten_seconds(family, tmp
     with dx.open(path) as db:
         db.add("org/full", base="org/base")
     family.faults.append(Fault(path=f"adapter-{STALLS:03}/", kind="stall", nth=0, where="hub"))
-    command = [sys.executable, "-m", "deltadex", "serve", "--writable", "--allow-hub"]
-    with subprocess.Popen(
-        [*command, "--db", str(path), "--port", "0"],
-        env={**os.environ, "DELTADEX_TOKEN": TOKEN},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as service:
+    monkeypatch.setenv("DELTADEX_TOKEN", TOKEN)
+    with started("serve", "--writable", "--allow-hub", "--db", path, "--port", 0) as service:
         url = re.search(r"http://\S+/", service.stdout.readline())[0]
         body = {"models": names, "base": "org/base"}
         headers = {"Authorization": f"Bearer {TOKEN}", "Prefer": "respond-async"}

@@ -10,7 +10,6 @@ import time
 
 import pytest
 from factories import lora_files, make_bert, write_files
-from hub_standin import StandInHub
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubSession, describe
@@ -64,35 +63,30 @@ def test_commands_try_an_absent_hub_once_a_process_and_offline_never(
     assert all("offline mode" in text or "no connection" in text for text in (said[1], said[4]))
 
 
-def test_a_hub_that_answered_is_tried_again_when_its_connections_fail(tmp_path, nowhere, caplog):
+def test_a_hub_that_answered_is_tried_again_when_its_connections_fail(
+    hub, session, nowhere, caplog
+):
     caplog.set_level("INFO")
-    patience = Patience(connect_s=0.5, tries=3, first_pause_s=0.01)
-    with StandInHub() as hub:
-        hub.add("org/model")
-        session = HubSession(endpoint=hub.endpoint, cache_dir=tmp_path, patience=patience)
-        describe("org/model", session=session)
+    hub.add("org/model")
+    describe("org/model", session=session)
 
     session.endpoint = f"http://127.0.0.1:{nowhere}"
     with pytest.raises(ModelError, match="hub-unreachable: org/model: no connection"):
         describe("org/model", session=session)
 
-    assert caplog.text.count("trying again") == patience.tries - 1
+    assert caplog.text.count("trying again") == session.patience.tries - 1
 
 
-def test_an_absent_hub_is_looked_for_again_after_a_while(tmp_path, nowhere, monkeypatch):
-    with StandInHub() as hub:
-        hub.add("org/model")
-        session = HubSession(endpoint=f"http://127.0.0.1:{nowhere}", cache_dir=tmp_path)
-        for _ in range(2):
-            with pytest.raises(ModelError, match="hub-unreachable"):
-                describe("org/model", session=session)
-        session.endpoint = hub.endpoint
+def test_an_absent_hub_is_looked_for_again_after_a_while(hub, session, nowhere, monkeypatch):
+    hub.add("org/model")
+    for endpoint in (f"http://127.0.0.1:{nowhere}", hub.endpoint):
+        session.endpoint = endpoint
         with pytest.raises(ModelError, match="hub-unreachable"):
             describe("org/model", session=session)
 
-        monkeypatch.setattr(hub_session, "SILENCE_S", 0.0)
+    monkeypatch.setattr(hub_session, "SILENCE_S", 0.0)
 
-        assert describe("org/model", session=session).id == "org/model"
+    assert describe("org/model", session=session).id == "org/model"
 
 
 def test_a_name_that_nobody_resolves_is_not_waited_for(tmp_path, monkeypatch):

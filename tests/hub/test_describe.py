@@ -1,8 +1,7 @@
 """One repository described: by the Hub, by the local cache, or refused with a code."""
 
 import pytest
-from factories import write_file
-from hub_repos import put_in_cache
+from factories import put_in_cache, write_file
 from hub_standin import Fault
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,6 @@ places.
 """
 
 import gzip
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -54,12 +53,8 @@ class Place:
 
     def fault(self, hub, trouble, *, lasting):
         """A trouble at this place: the first time only, or from then on."""
-        path = self.path
-        if self.stored is not None:
-            repo, file = self.stored
-            path = f"/store/{hashlib.sha256(hub.repos[repo].files[file]).hexdigest()}"
         return Fault(
-            path=path,
+            path=self.path if self.stored is None else hub.stored(*self.stored),
             query=self.query,
             method=self.method,
             where="cdn" if self.kind == "cdn" else "hub",
@@ -402,12 +397,8 @@ def test_one_model_that_cannot_be_described_does_not_keep_others_out(
 VERIFIED = dict.fromkeys(MEMBERS, "sha256")
 
 
-def store(hub, repo, file):
-    return f"/store/{hashlib.sha256(hub.repos[repo].files[file]).hexdigest()}"
-
-
 def flips(hub, names, **options):
-    return [Fault(path=store(hub, *name), kind="flip", **options) for name in names]
+    return [Fault(path=hub.stored(*name), kind="flip", **options) for name in names]
 
 
 def verified(folder):
@@ -451,7 +442,7 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(family, tmp
     third = run(tmp_path, *budget, "--verify")
     assert json.loads(third.stdout)["unchanged"] == len(MEMBERS)
     assert {r.path for r in family.requests("cdn")} <= {
-        store(family, "org/base", "model.safetensors")
+        family.stored("org/base", "model.safetensors")
     }
     assert third.vectors == by_rows.vectors
 

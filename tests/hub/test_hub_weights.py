@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from factories import put_in_cache
 from fault_family import PATIENCE, family_hub
-from hub_repos import ODD, assert_same, bert_like, put_in_cache, sharded, to_bin, to_npz
+from hub_repos import ODD, bert_like, sharded, to_npz
 from hub_standin import Fault
+from memory_bytes import assert_same, to_bin
 from safetensors.torch import save
 
 import deltadex as dx

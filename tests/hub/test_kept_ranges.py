@@ -145,13 +145,9 @@ def test_processes_may_share_the_folder(tmp_path):
     assert sum(p.stat().st_size for p in kept(tmp_path)) <= 64 * 300 * (1 + 3 / 16 + 0.2)
 
 
-def base_file(hub):
-    content = hub.repos["org/base"].files["model.safetensors"]
-    return f"/store/{hashlib.sha256(content).hexdigest()}"
-
-
 def base_bytes(hub):
-    return sum(r.body_bytes for r in hub.requests("cdn") if r.path == base_file(hub))
+    path = hub.stored("org/base", "model.safetensors")
+    return sum(r.body_bytes for r in hub.requests("cdn") if r.path == path)
 
 
 def index(hub, folder, *options):
@@ -188,7 +184,8 @@ def test_what_is_kept_is_used_only_by_who_may_read_the_base(family, folder, tmp_
 
 
 def test_a_header_that_changed_on_the_way_is_not_kept(family, folder, tmp_path):
-    family.faults += [Fault(path=base_file(family), kind="flip", nth=1, after=9)]
+    path = family.stored("org/base", "model.safetensors")
+    family.faults += [Fault(path=path, kind="flip", nth=1, after=9)]
     first = index(family, tmp_path / "1")
     family.behave()
 

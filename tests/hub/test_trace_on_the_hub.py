@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from factories import files_of, make_checkpoint
+from factories import files_of, finetune, in_order, make_checkpoint
 from fault_family import impatient_session
 from hub_standin import StandInHub
 
@@ -38,14 +38,6 @@ def llama(seed):
     }
 
 
-def tuned(tensors, share=0.05):
-    generator = torch.Generator().manual_seed(5)
-    return {
-        name: t + (share * t.float().std() * torch.randn(t.shape, generator=generator)).bfloat16()
-        for name, t in tensors.items()
-    }
-
-
 def repository(folder, tensors, shards=1):
     """The files of a model, in so many shards."""
     return files_of(make_checkpoint(folder, tensors, shards=shards, config=CONFIG))
@@ -55,16 +47,12 @@ def repository(folder, tensors, shards=1):
 def hub(tmp_path_factory):
     """A base, a fine-tune in three shards, the base in another order of its first layers."""
     base = llama(0)
-    moved = {
-        n.replace("layers.0.", "layers.x.").replace("layers.1.", "layers.0."): t
-        for n, t in base.items()
-    }
-    moved = {n.replace("layers.x.", "layers.1."): t for n, t in moved.items()}
+    tuned, moved = finetune(base, seed=5), in_order(base, (1, 0, *range(2, LAYERS)))
     cache = tmp_path_factory.mktemp("cache")
     with StandInHub() as hub, impatient_session(hub, cache):
         default_session().patience = Patience()  # several requests at once, on a busy machine
         hub.add("org/base", repository(cache / "base", base))
-        hub.add("org/tuned", repository(cache / "tuned", tuned(base), 3), parents=["org/base"])
+        hub.add("org/tuned", repository(cache / "tuned", tuned, 3), parents=["org/base"])
         hub.add("org/moved", repository(cache / "moved", moved), parents=["org/other"])
         hub.add("org/adapter", {"adapter_config.json": b"{}"}, parents=["org/base"])
         yield hub

@@ -78,30 +78,16 @@ def test_updates_are_those_of_the_model_before_it_was_changed(indexed, model, mi
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_matrices_that_a_model_lacks_are_named_in_what_rests_on_the_others(indexed):
+LACKS = "rests on 21 of 24 layer matrices: it lacks 'encoder.2.q', 'encoder.2.k', 'encoder.2.v'"
+CLAIMS = "its files name 'someone/other-base' as its base; its weights show {}"
+
+
+def test_matrices_that_are_lacking_another_base_that_is_named_and_a_new_layer_are_noted(indexed):
     catalog, _ = indexed
 
-    (note,) = notes(catalog, "lacking")
-
-    assert note == (
-        "rests on 21 of 24 layer matrices: it lacks 'encoder.2.q', 'encoder.2.k', 'encoder.2.v'"
-    )
-    assert catalog.model("lacking").partly_read == note
-
-
-def test_a_model_that_names_another_base_than_its_weights_show_is_indexed_with_a_note(indexed):
-    catalog, _ = indexed
-
-    (note,) = notes(catalog, "claiming")
-
-    assert note == (
-        f"its files name 'someone/other-base' as its base; its weights show {catalog.bases()[0]}"
-    )
-
-
-def test_a_new_layer_in_its_place_is_indexed_as_before(indexed):
-    catalog, _ = indexed
-
-    assert norms(catalog, "new-top").keys() == norms(catalog, "plain").keys()
+    assert notes(catalog, "lacking") == (LACKS,)
+    assert catalog.model("lacking").partly_read == LACKS
+    assert notes(catalog, "claiming") == (CLAIMS.format(catalog.bases()[0]),)
     (note,) = notes(catalog, "new-top")
     assert note.endswith("layer 3 replaced, or not recognised")
+    assert norms(catalog, "new-top").keys() == norms(catalog, "plain").keys()

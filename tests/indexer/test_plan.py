@@ -39,23 +39,6 @@ def test_a_plan_of_a_folder_is_what_the_run_does(family):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "line"),
-    [
-        (["--depth", "2"], 2, "--depth and --min-downloads need --hub"),
-        (["--bandwidth", "fast"], 2, "bandwidth 'fast': expected a rate such as 1Gbit"),
-        (["--exclude", "big"], 2, "'big' is not one of"),
-        (["--exclude", "quantized", "--exclude", "full"], 3, "that --exclude and --min-downloads"),
-    ],
-)
-def test_what_cannot_be_planned_is_said_in_one_line(family, tmp_path, arguments, code, line):
-    done = run(tmp_path, "plan", family / "base", family / "models", *arguments)
-
-    assert done.exit_code == code
-    assert line in done.output
-    assert "Traceback" not in done.output
-
-
 def test_the_table_has_the_numbers_of_the_document(family, tmp_path):
     asked = ("plan", family / "base", family / "models", "--budget", "10%")
 

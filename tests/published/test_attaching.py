@@ -278,26 +278,3 @@ def test_the_commands(tmp_path, index):
     assert "20 models" in refreshed.stdout
     assert removed.stdout == "no index is attached\n"
     assert not list(db.with_name("mine.duckdb.attached").iterdir())
-
-
-NOT_ATTACHED = {
-    (): "give one of SOURCE",
-    ("x", "--list"): "give one of SOURCE",
-    ("no-folder",): "no such file",
-    ("https://me:secret@example.org/index",): "https:// address",
-    ("ftp://example.org",): "https:// address",
-    ("hf://datasets/nobody",): "is not hf://datasets/OWNER/NAME",
-    ("--remove", "x"): "no attached index",
-}
-
-
-@pytest.mark.parametrize("arguments", NOT_ATTACHED)
-def test_what_cannot_be_attached_is_one_line(tmp_path, arguments):
-    db = tmp_path / "mine.duckdb"
-    Catalog.open(db).close()
-    result = run(db, "attach", *arguments)
-
-    assert result.exit_code != 0
-    assert NOT_ATTACHED[arguments] in result.stderr
-    assert "secret" not in result.output
-    assert "Traceback" not in result.output

@@ -1,12 +1,11 @@
 """Exports to a server: what is in it afterwards, how they go on, and what they refuse."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import process
 from qdrant_families import (
     BASE,
     OTHER,
@@ -28,11 +27,8 @@ from deltadex.store import Catalog
 from deltadex.store.qdrant.server import parse_target
 
 KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path[:0] = {path!r}
+import os, signal
 import qdrant_families as families
-from deltadex.store import Catalog
 from deltadex.store.qdrant import exporting
 from deltadex.store.qdrant.server import PointCollection
 
@@ -46,7 +42,7 @@ def upsert(self, *given):
     inner(self, *given)
 
 PointCollection.upsert = upsert
-with Catalog.open(Path({db!r})) as catalog:
+with Catalog.open(path) as catalog:
     families.export(catalog, {target!r})
 """
 
@@ -102,10 +98,8 @@ def test_vectors_of_an_earlier_catalog_with_the_same_keys_are_replaced(catalog, 
 
 
 def test_an_export_that_was_killed_goes_on(db, server):
-    folders = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))]
-    script = KILLED.format(path=folders, batches=2, db=str(db), target=server.target())
-    killed = subprocess.run([sys.executable, "-c", script], cwd=db.parent, capture_output=True)
-    assert killed.returncode == -9, killed.stderr
+    with process(db, KILLED.format(batches=2, target=server.target())) as killed:
+        assert killed.wait(60) == -9
 
     with Catalog.open(db) as catalog:
         assert export(catalog, server.target())["added"] == 60 - 16 * 2

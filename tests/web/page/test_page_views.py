@@ -17,24 +17,6 @@ SETTLED = {
 }
 
 
-@pytest.fixture(scope="module")
-def page_of(browser):
-    contexts = {}
-
-    def page(scheme, width):
-        if (scheme, width) not in contexts:
-            contexts[scheme, width] = browser.new_context(
-                color_scheme=scheme,
-                reduced_motion="reduce",
-                viewport={"width": width, "height": 800},
-            )
-        return contexts[scheme, width].new_page()
-
-    yield page
-    for context in contexts.values():
-        context.close()
-
-
 def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
     page = visit(address + "?view=evaluation")
     page.wait_for_selector(".confusion")
@@ -298,9 +280,9 @@ STATES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_in_any_view(page_of, address, scheme, width):
+def test_axe_finds_nothing_in_any_view(visit, address, scheme, width):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = page_of(scheme, width)
+    page = visit(address, width=width, expected="404", color_scheme=scheme)
     for query, settled, act in STATES:
         page.goto(address + query)
         page.wait_for_selector(settled)

@@ -11,11 +11,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from services import API, TOKEN
-
-from deltadex.service.api.server import make_app
-from deltadex.service.api.service import Service
-from deltadex.service.api.settings import ServiceSettings
+from services import API, TOKEN, served
 
 CHECKS = (
     not_a_server_error,
@@ -40,12 +36,9 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(scope="module")
 def document(shared_db, tmp_path_factory):
     db = shutil.copy(shared_db, tmp_path_factory.mktemp("fuzz") / "c.duckdb")
-    chosen = ServiceSettings(
-        db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",), warm=False
-    )
-    with Service(chosen) as service:
-        assert service.freshness.ready.wait(60.0)
-        yield schemathesis.openapi.from_asgi(f"{API}/openapi.json", make_app(service))
+    settings = {"quick_seconds": 0.2, "max_seconds": 30.0, "allow_hosts": ("testserver",)}
+    with served(db, token=TOKEN, **settings) as client:
+        yield schemathesis.openapi.from_asgi(f"{API}/openapi.json", client.app)
 
 
 def ask_everything(document, max_examples):

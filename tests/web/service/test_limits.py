@@ -28,31 +28,24 @@ def assert_problem(answer, status, code):
 
 
 @pytest.mark.parametrize(
-    ("path", "params"),
+    ("path", "sent"),
     [
-        ("similar", {"model": "a-0", "k": 101}),
-        ("similar", {"model": "x" * 1001}),
-        ("similar", {"model": "a\x00"}),
-        ("models", {"sort": "key"}),
-        ("map", {"layout": "globe"}),
+        ("similar", {"params": {"model": "a-0", "k": 101}}),
+        ("similar", {"params": {"model": "x" * 1001}}),
+        ("similar", {"params": {"model": "a\x00"}}),
+        ("models", {"params": {"sort": "key"}}),
+        ("map", {"params": {"layout": "globe"}}),
+        ("similar", {"json": {}}),
+        ("similar", {"json": {"queries": [{"model": "a-0"}] * 33}}),
+        ("similar", {"json": {"queries": [{"model": "a-0", "vector": [1.0]}]}}),
+        ("similar", {"json": {"queries": [{"model": "a-0"}], "path": "/etc/passwd"}}),
+        ("similar", {"json": "text"}),
     ],
 )
-def test_parameters_have_limits(client, path, params):
-    assert_problem(client.get(f"{API}/{path}", params=params), 422, "invalid")
+def test_parameters_and_batches_have_limits(client, path, sent):
+    method = "GET" if "params" in sent else "POST"
 
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"queries": [{"model": "a-0"}] * 33},
-        {"queries": [{"model": "a-0", "vector": [1.0]}]},
-        {"queries": [{"model": "a-0"}], "path": "/etc/passwd"},
-        "text",
-    ],
-)
-def test_batches_have_limits(client, body):
-    assert_problem(client.post(f"{API}/similar", json=body), 422, "invalid")
+    assert_problem(client.request(method, f"{API}/{path}", **sent), 422, "invalid")
 
 
 def test_unknown_places_and_methods_are_problems(client):
@@ -86,24 +79,12 @@ def test_head_is_the_head_of_get(client, path):
 
 
 @pytest.mark.parametrize(
-    ("path", "params", "detail"),
-    [
-        ("similar", {"model": "a-0", "datset": "a"}, "'datset' is unknown; near: dataset, base"),
-        ("map", {"K": 3, "layout": "pca"}, "'K' is unknown; there are: axes, layout, recipe, base"),
-        ("health", {"x": 1}, "'x' is unknown; there are: none"),
-        ("models", [("limit", 2), ("limit", 3)], "limit: given 2 times; give it once"),
-    ],
-)
-def test_no_parameter_is_ignored(client, path, params, detail):
-    answer = client.get(f"{API}/{path}", params=params)
-
-    assert_problem(answer, 422, "invalid")
-    assert answer.json()["detail"] == detail
-
-
-@pytest.mark.parametrize(
     ("path", "sent", "detail"),
     [
+        ("similar?model=a-0&datset=a", {}, "'datset' is unknown; near: dataset, base"),
+        ("map?K=3&layout=pca", {}, "'K' is unknown; there are: axes, layout, recipe, base"),
+        ("health?x=1", {}, "'x' is unknown; there are: none"),
+        ("models?limit=2&limit=3", {}, "limit: given 2 times; give it once"),
         (
             "similar",
             {"json": {"queries": [{"modle": "a"}]}},
@@ -115,11 +96,11 @@ def test_no_parameter_is_ignored(client, path, params, detail):
         ("similar/adapter", {"data": {"k": ["1", "2"]}}, "k: given 2 times; give it once"),
     ],
 )
-def test_no_key_of_a_body_is_ignored(client, path, sent, detail):
+def test_no_parameter_and_no_key_of_a_body_is_ignored(client, path, sent, detail):
     if "data" in sent:
         sent = {**sent, "files": adapter_files()}
 
-    answer = client.post(f"{API}/{path}", headers=WRITER, **sent)
+    answer = client.request("POST" if sent else "GET", f"{API}/{path}", headers=WRITER, **sent)
 
     assert_problem(answer, 422, "invalid")
     assert answer.json()["detail"] == detail

@@ -71,6 +71,10 @@ def test_what_a_killed_process_was_asked_the_service_answers(client, monkeypatch
 
     assert similar(client, models[0]).status_code == 200
     assert answers(beside, models) == {}
+    found = {}
+    client.service._similar_each(ASKED, [*models, "nobody"], found.__setitem__)
+    assert isinstance(found.pop(len(models)), UnknownModel)
+    assert found == {n: similar(client, model).content for n, model in enumerate(models)}
     beside.want()
     assert not beside.pending, "one that ended is not followed at once"
     monkeypatch.setattr(beside, "_not_before", 0.0)

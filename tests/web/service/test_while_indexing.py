@@ -2,13 +2,12 @@
 
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 
+import httpx2
 import pytest
 from factories import make_family
 from running import started
+from services import wait_until
 
 ADDED = 240
 
@@ -23,18 +22,15 @@ def family(tmp_path_factory):
 
 
 def ask(address, path, **params):
-    query = urllib.parse.urlencode(params)
-    with urllib.request.urlopen(f"{address}/api/v1/{path}?{query}", timeout=30) as answer:
-        return json.load(answer)
+    answer = httpx2.get(f"{address}/api/v1/{path}", params=params, timeout=30)
+    return answer.raise_for_status().json()
 
 
-def wait_until_ready(address):
-    for _ in range(200):
-        try:
-            return ask(address, "ready")
-        except urllib.error.HTTPError:
-            time.sleep(0.1)
-    raise AssertionError("never ready")
+def are_found(address):
+    """Whether searches find models that were added."""
+    nearest = [ask(address, "similar", model=id, k=100) for id in ("a-0", "set07-1")]
+    found = {near["model"] for answer in nearest for near in answer["neighbours"]}
+    return found >= {"set07-0", "set07-2", "set07-3"}
 
 
 @pytest.mark.slow
@@ -46,7 +42,7 @@ def test_search_answers_while_many_models_are_added(family, tmp_path):
     with started("serve", "--db", db, "--port", 0, "--json") as serving:
         document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
         address = json.loads(document)["address"].rstrip("/")
-        wait_until_ready(address)
+        wait_until(lambda: httpx2.get(f"{address}/api/v1/ready").is_success)
         totals, n_requests = set(), 0
         with started("index", base, later, "--db", db, "--quiet", "--json") as indexing:
             while indexing.poll() is None:
@@ -64,11 +60,4 @@ def test_search_answers_while_many_models_are_added(family, tmp_path):
         assert max(totals) <= ADDED + 4
 
         assert ask(address, "models", limit=1)["total"] == ADDED + 4
-        for _ in range(100):
-            neighbours = ask(address, "similar", model="a-0", k=100)["neighbours"]
-            neighbours += ask(address, "similar", model="set07-1", k=100)["neighbours"]
-            if {n["model"] for n in neighbours} >= {"set07-0", "set07-2", "set07-3"}:
-                break
-            time.sleep(0.1)
-        else:
-            raise AssertionError("the new models were never found")
+        wait_until(lambda: are_found(address))

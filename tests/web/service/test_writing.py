@@ -34,6 +34,7 @@ def test_writing_needs_the_token(client, header):
         client.delete(f"{API}/models/a-0?unknown=1", headers=headers),
         client.patch(f"{API}/models/a-0", content=b"{", headers=headers),
         client.post(f"{API}/sql", content=b"[", headers=headers),
+        client.get(f"{API}/snapshot", headers=headers),
     ):
         assert code(answer) == (401, "unauthorized")
         assert answer.headers["www-authenticate"].startswith("Bearer")

@@ -6,11 +6,11 @@ import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+STORE = Path(__file__).parent / "store"
 
 START = """
 import sys, time
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {store!r})
 from pathlib import Path
 from deltadex.store import Catalog
 from outcomes import indexed
@@ -21,7 +21,7 @@ path = Path({path!r})
 @contextmanager
 def process(path, code):
     """A Python process that has `path`, `Catalog` and `indexed`; killed at the end."""
-    program = START.format(tests=str(TESTS), path=str(path)) + textwrap.dedent(code)
+    program = START.format(store=str(STORE), path=str(path)) + textwrap.dedent(code)
     running = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
     )
