@@ -16,47 +16,30 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
+from deltadex import records
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.plan import catalog_bytes
-from deltadex.records import (
-    LINEAR_DIM,
-    LINEAR_LAYER_DIM,
-    Fingerprint,
-    Footprint,
-    Indexed,
-    LinearSketch,
-    ModelRecord,
-    Slot,
-    SlotStats,
-)
 from deltadex.store import Catalog, block_dims, sketch_bytes
 
 SHAPES = ((12, 1), (6, 6), (12, 6), (32, 7))
 """Layers, and roles of each."""
 
 ROLES = ("q", "k", "v", "o", "up", "down", "gate")
+STATISTICS = ("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share")
 RECIPE = make_recipe("sketch", None, ())
 
 
-VOCABULARY, TOUCHED, WORDS = 30_522, 3_000, 4_096
-
-
-def made(number: int, layers: int, roles: int) -> Indexed:
+def made(number: int, layers: int, roles: int) -> records.Indexed:
     """A model of the Hub with random numbers wherever a real one has some."""
     rng = np.random.default_rng(number)
     n_bytes = sketch_bytes(block_dims(RECIPE))
     slots = tuple(
-        SlotStats(
-            slot=Slot("decoder", layer, role),
+        records.SlotStats(
+            slot=records.Slot("decoder", layer, role),
             shape=(768, 768),
-            fro_norm=float(rng.random()),
-            relative_norm=float(rng.random()),
             sigma=rng.random(RECIPE.rank).astype(np.float32),
-            energy=float(rng.random()),
-            stable_rank=float(rng.random()),
-            noise_floor=float(rng.random()),
             sketch=rng.bytes(n_bytes),
-            zero_share=float(rng.random()),
+            **{name: float(rng.random()) for name in STATISTICS},
         )
         for layer in range(layers)
         for role in ROLES[:roles]
@@ -65,7 +48,7 @@ def made(number: int, layers: int, roles: int) -> Indexed:
     vector /= np.linalg.norm(vector)
     vector.flags.writeable = False
     id = f"org{number % 50}/model-{number}"
-    record = ModelRecord(
+    record = records.ModelRecord(
         id=id,
         base="made/base",
         signature=rng.bytes(20).hex(),
@@ -78,24 +61,24 @@ def made(number: int, layers: int, roles: int) -> Indexed:
         downloads=number,
         created_at="2024-01-01T00:00:00",
     )
-    linear = LinearSketch(
+    linear = records.LinearSketch(
         recipe=RECIPE.id,
-        pooled=rng.normal(size=LINEAR_DIM).astype(np.float32),
+        pooled=rng.normal(size=records.LINEAR_DIM).astype(np.float32),
         layers={
-            ("decoder", layer): rng.normal(size=LINEAR_LAYER_DIM).astype(np.float32)
+            ("decoder", layer): rng.normal(size=records.LINEAR_LAYER_DIM).astype(np.float32)
             for layer in range(layers)
         },
     )
-    footprint = Footprint(
+    footprint = records.Footprint(
         kind="exact",
-        vocabulary=VOCABULARY,
-        tokens=np.sort(rng.choice(VOCABULARY, TOUCHED, replace=False)).astype(np.uint32),
-        strengths=rng.normal(60, 6, TOUCHED).round().clip(0, 255).astype(np.uint8),
-        responses=rng.normal(0, 32, WORDS).round().clip(-127, 127).astype(np.int8).tobytes(),
+        vocabulary=30_522,
+        tokens=np.sort(rng.choice(30_522, 3_000, replace=False)).astype(np.uint32),
+        strengths=rng.normal(60, 6, 3_000).astype(np.uint8),
+        responses=rng.bytes(4_096),
     )
-    return Indexed(
+    return records.Indexed(
         model=record,
-        fingerprints=(Fingerprint(recipe=RECIPE, vector=vector, norm=1.0),),
+        fingerprints=(records.Fingerprint(recipe=RECIPE, vector=vector, norm=1.0),),
         slots=slots,
         bytes_read=1,
         seconds=0.1,

@@ -168,16 +168,13 @@ def _footprints(
     for stored in kind.stored:
         saved = last.to(STORED[stored])
         moves = measure_rows(list(map(RowPair, start.split(BLOCK), saved.split(BLOCK))))
-        yield (
-            stored,
-            Footprint(
-                kind=moves.kind,
-                vocabulary=len(start),
-                tokens=moves.rows.astype(np.uint32),
-                strengths=strengths_of(moves),
-            ),
-            seen,
+        footprint = Footprint(
+            kind=moves.kind,
+            vocabulary=len(start),
+            tokens=moves.rows.astype(np.uint32),
+            strengths=strengths_of(moves),
         )
+        yield stored, footprint, seen
 
 
 def _loaded(base: Path, kind: Kind, rows: Rows) -> Any:
