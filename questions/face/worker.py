@@ -64,7 +64,7 @@ NICENESS = 5
 """Of a process that yields, added to the service's: a third of its share of a processor. With a
 thirtieth, ten busy programs beside kept a job of five seconds for 20 minutes."""
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class WorkerError(DeltadexError):
