@@ -169,7 +169,7 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     if equal[there].all():
         return _exact(grown, np.ones(len(grown)))
     is_exact = stored not in HALF_STEP and (equal & there).sum() >= LEAST_STILL * there.sum()
-    decay = 0.0 if is_exact else _common_decay(blocks, stored)
+    decay = 0.0 if is_exact else _common_decay(blocks, there, stored)
     moved = _over(blocks, partial(_moved, decay=decay, stored=stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
@@ -228,13 +228,15 @@ def largest(rows: torch.Tensor) -> torch.Tensor:
     return rows.abs().amax(dim=1)
 
 
-def _common_decay(blocks: RowPairs, stored: torch.dtype) -> float:
+def _common_decay(
+    blocks: RowPairs, there: Bool[np.ndarray, " rows"], stored: torch.dtype
+) -> float:
     """c, of the rows that moved along themselves alone."""
     if stored in HALF_STEP:
         bounds = _bounds_of_rounded(blocks, stored)
         return _common_of(*bounds, _slack(_common_of(*bounds, SLACK)))
     shares, aside = _along_and_aside(blocks)
-    known = np.isfinite(aside)
+    known = there & np.isfinite(aside)
     still = known & (aside <= SPREAD * np.quantile(aside[known], LEAST_STILL))
     return float(np.median(shares[still]))
 

@@ -96,5 +96,7 @@ def command(common: Common, asked: Select, display: Display) -> None:
     statement = from_stdin() if asked.statement == "-" else asked.statement
     table = Select(statement).of(common.db)
     heads = table.columns
-    shown = Section.of(heads, table, heads) if len(table) else "  ".join(heads)
+    # a column of blanks is not shown
+    rows = [["NULL" if row[name] is None else row[name] for name in heads] for row in table]
+    shown = Section.of(heads, rows, heads) if rows else "  ".join(heads)
     display.print(table, lambda _: [shown], common)

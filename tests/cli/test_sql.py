@@ -91,17 +91,25 @@ def catalog_file(request, tmp_path_factory):
 
 
 def test_a_select_is_a_table_a_document_or_csv(catalog_file):
-    query = "SELECT id AS model, dataset, key, [1, 2] AS pair FROM models ORDER BY id"
+    query = "SELECT id AS model, dataset, key, [1, 2] AS pair, NULL AS no FROM models ORDER BY id"
 
     shown = run(catalog_file, "sql", query)
     answer = document(catalog_file, "sql", query)
     table = list(csv.reader(io.StringIO(run(catalog_file, "sql", query, "--csv").stdout)))
 
-    assert shown.stdout.splitlines()[0].split() == ["model", "dataset", "key", "pair"]
+    heads, first, *_ = shown.stdout.splitlines()
+    assert heads.split() == ["model", "dataset", "key", "pair", "no"]
+    assert first.endswith("[1, 2]  NULL")
     assert "\x1b" not in shown.stdout
-    assert answer["columns"] == ["model", "dataset", "key", "pair"]
-    assert answer["rows"][1] == {"model": "b", "dataset": "x,y", "key": 2, "pair": [1, 2]}
-    assert table[2] == ["b", "x,y", "2", "[1, 2]"]
+    assert answer["columns"] == ["model", "dataset", "key", "pair", "no"]
+    assert answer["rows"][1] == {
+        "model": "b",
+        "dataset": "x,y",
+        "key": 2,
+        "pair": [1, 2],
+        "no": None,
+    }
+    assert table[2] == ["b", "x,y", "2", "[1, 2]", ""]
     odd = "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t"
     assert list(document(catalog_file, "sql", odd)["rows"][0]) == list("xyzt")
 
