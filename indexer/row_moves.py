@@ -228,9 +228,7 @@ def largest(rows: torch.Tensor) -> torch.Tensor:
     return rows.abs().amax(dim=1)
 
 
-def _common_decay(
-    blocks: RowPairs, there: Bool[np.ndarray, " rows"], stored: torch.dtype
-) -> float:
+def _common_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"], stored: torch.dtype) -> float:
     """c, of the rows that moved along themselves alone."""
     if stored in HALF_STEP:
         bounds = _bounds_of_rounded(blocks, stored)
