@@ -142,9 +142,10 @@ def count_siblings(codes: Codes, groups: Codes, n_labels: int) -> Codes:
     siblings[labelled] = np.bincount(own, minlength=n_labels)[own] - 1
     together = np.bincount(groups)[groups] > 1
     shared = np.flatnonzero(labelled & together)
-    pairs = groups[shared] * n_labels + codes[shared]
-    _, inverse, same_group = np.unique(pairs, return_inverse=True, return_counts=True)
-    siblings[shared] -= same_group[inverse] - 1
+    if len(shared):
+        pairs = groups[shared] * n_labels + codes[shared]
+        _, inverse, same_group = np.unique(pairs, return_inverse=True, return_counts=True)
+        siblings[shared] -= same_group[inverse] - 1
     return siblings
 
 
