@@ -47,10 +47,9 @@ LONGEST_STOP_S = 30
 """Below a limit of memory, what does not act on a signal by then is killed: OpenBLAS may ask for
 memory again and again while it is loaded."""
 
-SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OPENBLAS_NUM_THREADS": "1"}
-"""GNU's OpenMP, LLVM's and Intel's, and OpenBLAS read these when they are loaded. On cores that are
-shared, threads that wait in a loop take ten times the processor time of their work; OpenBLAS cannot
-wait otherwise, and takes 32 MiB for each."""
+SLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""GNU's OpenMP, LLVM's and Intel's read these when they are loaded. On cores that are shared,
+threads that wait in a loop take ten times the processor time of their work."""
 
 
 class Interruption:
@@ -99,6 +98,8 @@ class Boundary(click.Group):
         write_every_character()
         if "OMP_WAIT_POLICY" not in os.environ:
             os.environ.update(SLEEP | os.environ)
+        # its threads can only wait in a loop, and each has 32 MiB
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if self.is_own_process and (limit := _memory_limit()) is not None:
             _watch(super().main, limit)
         try:
