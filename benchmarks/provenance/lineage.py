@@ -29,14 +29,19 @@ from typing import Any
 import numpy as np
 
 import deltadex as dx
-from deltadex.provenance.lineage.arborescence import best_arborescence
-from deltadex.provenance.lineage.descent import Neighbourhood, Updates, compare_pairs, find_near
-from deltadex.provenance.lineage.edges import BASE, Edge, infer_edges
-from deltadex.provenance.lineage.forms import Forms
+from deltadex.provenance.lineage import descent
+from deltadex.provenance.lineage.descent import (
+    FITTED,
+    Neighbourhood,
+    Updates,
+    compare_pairs,
+    features_of,
+    find_near,
+)
+from deltadex.provenance.lineage.edges import BASE, Edge, best_arborescence, infer_edges
+from deltadex.provenance.lineage.forms import Forms, TouchedTokens
 from deltadex.provenance.lineage.lineage import choose_linear_recipe
-from deltadex.provenance.lineage.odds import FITTED, features_of
 from deltadex.provenance.lineage.repeats import find_repeat
-from deltadex.provenance.lineage.touched import TouchedTokens
 
 COPIES = ("copy", "bfloat16", "int8")
 DAY_S = 86_400.0
@@ -270,15 +275,13 @@ def read_choices(tree: Tree) -> Iterator[Choice]:
     around = [np.append(row, near[row]) for row in range(len(keep))]
     repeats = {}
     for row, rows in enumerate(around):
-        seen = updates.take(rows)
-        if (repeat := find_repeat(seen, Neighbourhood.of(seen, rows))) is not None:
+        if (repeat := find_repeat(Neighbourhood.of(updates.take(rows), rows))) is not None:
             repeats[row] = repeat
     is_reference = ~np.isin(np.arange(len(keep)), list(repeats))
     for row, rows in enumerate(around):
         if row in repeats or tree.kinds[keep[row]] == "merge":
             continue
-        seen = updates.take(rows)
-        pairs = compare_pairs(seen, Neighbourhood.of(seen, rows), is_reference[rows])
+        pairs = compare_pairs(Neighbourhood.of(updates.take(rows), rows), is_reference[rows])
         above = {same[parent] for parent in tree.parents[keep[row]]}
         made_of_it = [at in repeats and row in repeats[at].parents for at in near[row].tolist()]
         places = [
@@ -356,7 +359,7 @@ def fit(trees: Sequence[Tree]) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "features": features,
     }
-    Path(odds.__file__).with_suffix(".json").write_text(json.dumps(fitted, indent=1) + "\n")
+    Path(descent.__file__).with_name("odds.json").write_text(json.dumps(fitted, indent=1) + "\n")
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
 from ..bases.whole import NotCompared, compare_folders, why_not_read
 from ..lineage.descent import Updates
-from ..lineage.touched import TouchedTokens
+from ..lineage.forms import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
 
 SAME_UPDATE = 1e-3

@@ -16,7 +16,7 @@ from ... import indexer
 from ...errors import EmptyCatalog, ModelError, RequestError, UnknownModel
 from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, Track, write_user_file
-from ..lineage.touched import Overlap
+from ..lineage.forms import Overlap
 from ..merges.mergekit_config import mergekit_config
 from ..merges.merges import NO_MERGE, FoundMerge, find_merge
 from .changes import (

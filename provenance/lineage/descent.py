@@ -10,11 +10,20 @@ Models that are trained on the same data share a direction, which imitates a par
 Each pair is therefore compared again beside models of its neighbourhood that contain neither of
 both: what these explain is taken from both sides (their span is the virtual parent), and what is
 left of P, its private part, must be in C with coefficient 1.
+
+How likely each candidate is a model's parent, against the base, is a conditional logit: the
+log-odds of a candidate are a weighted sum of piecewise linear functions of a pair's numbers; those
+of the base are 0. `odds.json` has the functions, the weights, and what they were fitted to
+(docs/lineage.md says how far the probabilities hold on others).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +54,26 @@ SAME = 1e-9
 EQUAL_NORMS = 1e-6
 """Relative difference of two norms of a slot up to which its updates count as equal."""
 
+LEVEL = 0.3
+"""Probability below which no parent is named: the model hangs at the base."""
+
+LATER, EARLIER = 0.5, -4.0
+"""What is added to the log-odds where the child is later than a candidate, or earlier: a model that
+is published twice has a late time, so that no order excludes a pair."""
+
+RESHAPED = -2.0
+"""The same where layers were dropped or duplicated or the vocabulary was changed on the way: of two
+candidates that the weights do not tell apart, the one of the model's own form."""
+
+FORWARD, ALIKE = 0.3, 0.95
+"""Excess from which a candidate may be a parent; cosine from which it may be of the same run."""
+
+TOLERANCE_S = 3600.0
+"""Difference of two times from which one is later."""
+
+FITTED: Mapping[str, Any] = json.loads(files(__package__).joinpath("odds.json").read_text("utf-8"))
+"""`features`: each a number `of` a pair, limited to `from` … `to`, `times` what tells how far it
+counts, with the log-odds of a unit (`weight`); `command`, `families` and `date` of the fit."""
 
 PerModel = Float64[np.ndarray, " models"]
 Rows = Int64[np.ndarray, " models"]
@@ -90,50 +119,49 @@ class Neighbourhood:
     """A child and the models near it: all inner products, by layer.
 
     Attributes:
-        rows: The child's row first, then its candidates'.
+        updates: The child's first, then its candidates'.
+        rows: Theirs in the family.
         gram: ⟨ΔW, ΔW'⟩, estimated from sketches and exact on the diagonal.
         distances: |ΔW − ΔW'|², over all layers.
         excess: κ of the model in the column over that in the row, over all layers.
         raw: Inner products of the sketches as they are: linear in ΔW.
-        n_numbers: Of a model's sketch, all layers together.
     """
 
+    updates: Updates
     rows: Int64[np.ndarray, " near"]
     gram: Float64[np.ndarray, "layers near near"]
     distances: Float64[np.ndarray, "near near"]
     excess: Float64[np.ndarray, "near near"]
     raw: Float64[np.ndarray, "near near"]
-    n_numbers: int
 
     @classmethod
-    def of(cls, near: Updates, rows: Int64[np.ndarray, " near"]) -> Neighbourhood:
+    def of(cls, updates: Updates, rows: Int64[np.ndarray, " near"]) -> Neighbourhood:
         """Of the updates of these rows."""
-        sketches = near.layers.transpose(1, 0, 2).astype(np.float64)
+        sketches = updates.layers.transpose(1, 0, 2).astype(np.float64)
         raw = sketches @ sketches.transpose(0, 2, 1)
         own = np.einsum("lii->li", raw)
         # the cosine of two sketches times the exact norms: of less variance than the raw product,
         # near to Li, Hastie, Church 2006
-        scale = np.sqrt(_ratio(near.squares.T, own))
+        scale = np.sqrt(_ratio(updates.squares.T, own))
         gram = raw * scale[:, :, None] * scale[:, None, :]
         total = gram.sum(0)
         squares = np.diagonal(total)
         distances = np.maximum(squares[:, None] + squares - 2 * total, 0.0)
         excess = _ratio(squares - squares[:, None], distances)
-        return cls(rows, gram, distances, excess, raw.sum(0), sketches[:, 0].size)
+        return cls(updates, rows, gram, distances, excess, raw.sum(0))
 
 
 Numbers = dict[str, Float64[np.ndarray, " candidates"]]
 """By the name that `odds.json` has for them, of each candidate."""
 
 
-def compare_pairs(updates: Updates, near: Neighbourhood, is_reference: IsNear) -> Numbers:
+def compare_pairs(near: Neighbourhood, is_reference: IsNear) -> Numbers:
     """What tells whether a child was trained from each of its candidates, in their order.
 
     E is the difference of the two updates. `private …` are the numbers of what the pair's
     references leave of both.
 
     Args:
-        updates: Of the neighbourhood's rows.
         is_reference: Whether a model of the neighbourhood may be one that others are compared
             beside: not what repeats another, such as a copy or a merge.
 
@@ -154,7 +182,7 @@ def compare_pairs(updates: Updates, near: Neighbourhood, is_reference: IsNear) -
     apart = in_layers[:, :1] + in_layers[:, 1:] - 2 * near.gram[:, 0, 1:]
     differs = (apart > SAME * in_layers[:, :1]) & (in_layers[:, 1:] > 0)
     excess = _ratio(in_layers[:, :1] - in_layers[:, 1:], np.where(differs, apart, 0.0))
-    child, candidates = updates.slot_norms[0], updates.slot_norms[1:]
+    child, candidates = near.updates.slot_norms[0], near.updates.slot_norms[1:]
     both = (child > 0) & (candidates > 0)
     equal = both & (np.abs(child - candidates) <= EQUAL_NORMS * candidates)
     distances = near.distances[0, 1:]
@@ -200,7 +228,7 @@ def _private(
     candidate = np.maximum(squares[1:] - taken[:, 1, 1], 0.0)
     product = total[0, 1:] - taken[:, 0, 1]
     apart = np.maximum(child + candidate - 2 * product, 0.0)
-    noise = np.sqrt(_ratio(child, candidate) / near.n_numbers)
+    noise = np.sqrt(_ratio(child, candidate) / near.updates.layers[0].size)
     return {
         "private excess": _ratio(child - candidate, apart),
         "private along": _ratio(product - candidate, np.sqrt(candidate * apart)),
@@ -246,3 +274,50 @@ def _largest(scores: Float32[np.ndarray, "rows columns"], k: int) -> Int64[np.nd
     chosen = np.argpartition(-scores, k - 1, axis=1)[:, :k]
     chosen.sort(axis=1)
     return chosen
+
+
+def features_of(pairs: Numbers, in_time: IsNear) -> Numbers:
+    """Numbers of a child with its candidates by name, each limited, so that no extreme decides;
+    `in_time`: whether a candidate is not known to be later than the child."""
+    is_forward = (pairs["excess"] >= FORWARD) & in_time
+    is_unlike = pairs["cosine"] < ALIKE
+    numbers = pairs | {
+        "one": np.ones_like(pairs["distance"]),
+        "further": _further(pairs["distance"], is_forward),
+        "further of unlike": _further(pairs["distance"], is_forward & is_unlike),
+        "explained": 1 - pairs["left"],
+        "beyond": pairs["excess"] - 1.3,
+        "private": pairs["private share"] / (pairs["private share"] + 0.05),
+        "private beyond": pairs["private excess"] - 1.3,
+        "step": np.log(pairs["step"] + 1e-3),
+        "private step": np.log(pairs["private step"] + 1e-3),
+        "lost": 10 * pairs["lost"],
+        "shared": 20 * pairs["shared"],
+        "alike": np.clip((pairs["cosine"] - 0.85) / 0.15, 0, 1),
+    }
+    return {
+        row["name"]: np.clip(numbers[row["of"]], row["from"], row["to"])
+        * np.prod([numbers[name] for name in row["times"]], axis=0)
+        for row in FITTED["features"]
+    }
+
+
+def _further(distances: PerNear, among: IsNear) -> PerNear:
+    """log of each squared distance over the least of some candidates; of all, if there are none."""
+    nearest = distances[among].min() if among.any() else distances.min(initial=np.inf)
+    smallest = np.finfo(np.float64).tiny
+    logs: PerNear = np.log(np.maximum(distances, smallest))
+    logs -= np.log(max(float(nearest), smallest))
+    return logs
+
+
+def pair_log_odds(pairs: Numbers, later_by_s: PerNear) -> PerNear:
+    """Log-odds that the child was trained from each candidate, against the base; `later_by_s`: how
+    much later than each the child is, in seconds, NaN where one of the times is unknown."""
+    features = features_of(pairs, ~(later_by_s < -TOLERANCE_S))
+    log_odds: PerNear = np.select(
+        [later_by_s > TOLERANCE_S, later_by_s < -TOLERANCE_S], [LATER, EARLIER], 0.0
+    )
+    for row in FITTED["features"]:
+        log_odds = log_odds + row["weight"] * features[row["name"]]
+    return log_odds

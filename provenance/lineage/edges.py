@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
-from ...arrays import Float64, Int64
-from .arborescence import best_arborescence
-from .descent import Neighbourhood, PerModel, Rows, Updates, compare_pairs, find_near
+from ...arrays import Bool, Float64, Int64
+from .descent import (
+    LEVEL,
+    RESHAPED,
+    Neighbourhood,
+    PerModel,
+    Rows,
+    Updates,
+    compare_pairs,
+    find_near,
+    pair_log_odds,
+)
 from .forms import Forms
-from .odds import LEVEL, RESHAPED, pair_log_odds
 from .repeats import EQUAL, Kind, Repeat, find_repeat, group_equal
 
 BASE = -1
@@ -30,7 +41,7 @@ UNDATED = 0.5
 """Probability that of two equal models the first is the original, where no time tells."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Edge:
     """One parent of a model, by row.
 
@@ -72,7 +83,10 @@ def infer_edges(
         forms: What layers, vocabularies and touched tokens say; nothing where None.
     """
     forms = forms or Forms.unknown(len(updates))
-    original = _originals(group_equal(updates), rank)
+    by_rank = np.argsort(rank)
+    group = group_equal(updates)
+    groups, firsts = np.unique(group[by_rank], return_index=True)
+    original = by_rank[firsts[np.searchsorted(groups, group)]]
     is_changed = updates.squares.sum(1) > 0
     own = np.flatnonzero((original == np.arange(len(updates))) & is_changed)
     edges: list[Edge] = []
@@ -81,14 +95,17 @@ def infer_edges(
         for edge in _edges_of_different(updates.take(own), times[own], forms.take(own)):
             parent, child = int(number[edge.parent]), int(number[edge.child])
             if parent != BASE:
-                parent = _of_its_form(child, parent, np.flatnonzero(original == parent), forms)
+                # of a parent and the models with its update the first of the child's form
+                equal = np.flatnonzero(original == parent)
+                alike = equal[forms.same(child, equal)].tolist()
+                parent = parent if parent in alike or not alike else alike[0]
             edges.append(replace(edge, parent=parent, child=child))
     for row in np.flatnonzero(~is_changed).tolist():
         is_base = forms.changed()[row] == 0
         edges.append(_copy(BASE, row, REPEATED["duplicate"], is_same=bool(is_base)))
     for row in np.flatnonzero((original != np.arange(len(updates))) & is_changed).tolist():
-        equal = np.flatnonzero((original == original[row]) & (rank < rank[row]))
-        equal = equal[np.argsort(rank[equal])].tolist()
+        is_older = (original == original[row]) & (rank < rank[row])
+        equal = by_rank[is_older[by_rank]].tolist()
         first = next((own for own in equal if forms.touched.same(row, own)), equal[0])
         is_known = times[first] < times[row]
         is_sure = is_known or forms.changed()[first] < forms.changed()[row]
@@ -100,28 +117,9 @@ def infer_edges(
     return sorted(edges, key=lambda edge: edge.child)
 
 
-def _of_its_form(child: int, parent: int, equal: Rows, forms: Forms) -> int:
-    """Of a parent and the models with its update the first of the child's form; else the parent."""
-    alike: list[int] = equal[forms.same(child, equal)].tolist()
-    return parent if parent in alike or not alike else alike[0]
-
-
 def _copy(parent: int, child: int, probability: float, *, is_same: bool) -> Edge:
-    return Edge(
-        parent=parent,
-        child=child,
-        probability=probability,
-        kind="duplicate" if is_same else "fine-tune",
-        explained=1.0,
-        cosine=1.0,
-    )
-
-
-def _originals(first: Rows, rank: Rows) -> Rows:
-    """The row of the smallest rank of each group."""
-    order = np.lexsort((rank, first))
-    groups, starts = np.unique(first[order], return_index=True)
-    return np.asarray(order[starts][np.searchsorted(groups, first)])
+    kind: Kind = "duplicate" if is_same else "fine-tune"
+    return Edge(parent, child, probability, kind, explained=1.0, cosine=1.0)
 
 
 def _edges_of_different(updates: Updates, times: PerModel, forms: Forms) -> Iterator[Edge]:
@@ -141,16 +139,17 @@ def _edges_of_different(updates: Updates, times: PerModel, forms: Forms) -> Iter
 
 def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _ParentEvidence:
     near = find_near(updates)
-    around = [np.append(row, near[row]) for row in range(len(updates))]
 
-    def repeat_of(row: int, others: Int64[np.ndarray, " others"]) -> Repeat | None:
+    def around(row: int, others: Rows) -> Neighbourhood:
         rows = np.append(row, others)
-        seen = forms.seen_by(row, updates.take(rows))
-        repeat = find_repeat(seen, Neighbourhood.of(seen, rows))
+        return Neighbourhood.of(forms.seen_by(row, updates.take(rows)), rows)
+
+    def repeat_of(row: int, others: Rows) -> Repeat | None:
+        repeat = find_repeat(around(row, others))
         ruled_out = repeat and not forms.possible(row, np.array(repeat.parents)).all()
         return None if ruled_out else repeat
 
-    found = {row: repeat_of(row, near[row]) for row in range(len(updates))}
+    found = {row: repeat_of(row, others) for row, others in enumerate(near)}
     repeats = {row: repeat for row, repeat in found.items() if repeat is not None}
     merges = {row for row, repeat in repeats.items() if repeat.kind == "merge"}
     for row in merges:
@@ -164,22 +163,22 @@ def _find_candidates(updates: Updates, times: PerModel, forms: Forms) -> _Parent
     is_reference[list(repeats)] = False
     empty = (np.full(near.shape, -np.inf) for _ in range(3))
     candidates = _ParentEvidence(repeats, near, *empty)
-    for row, rows in enumerate(around):
-        seen = forms.seen_by(row, updates.take(rows))
-        pairs = compare_pairs(seen, Neighbourhood.of(seen, rows), is_reference[rows])
+    for row, others in enumerate(near):
+        of_child = around(row, others)
+        pairs = compare_pairs(of_child, is_reference[of_child.rows])
         candidates.explained[row] = 1 - pairs["left"]
         candidates.cosines[row] = pairs["cosine"]
         if row in repeats:
-            candidates.log_odds[row][near[row] == repeats[row].parents[0]] = SURE
+            candidates.log_odds[row][others == repeats[row].parents[0]] = SURE
             continue
-        possible = forms.possible(row, near[row])
-        later_by_s = np.where(possible, times[row] - times[near[row]], -np.inf)
+        possible = forms.possible(row, others)
+        later_by_s = np.where(possible, times[row] - times[others], -np.inf)
         log_odds = pair_log_odds(pairs, later_by_s)
         log_odds[pairs["left"] <= EQUAL**2] = LIMIT  # equal in all that the model has
-        log_odds += np.where(forms.same(row, near[row]), 0.0, RESHAPED)
-        by_tokens = forms.touched.log_odds(row, near[row])
+        log_odds += np.where(forms.same(row, others), 0.0, RESHAPED)
+        by_tokens = forms.touched.log_odds(row, others)
         # of a short type a rounded copy may be compared where its original is not
-        log_odds += np.where(np.isin(near[row], rounded), np.minimum(by_tokens, 0.0), by_tokens)
+        log_odds += np.where(np.isin(others, rounded), np.minimum(by_tokens, 0.0), by_tokens)
         candidates.log_odds[row] = np.where(possible, np.clip(log_odds, -LIMIT, LIMIT), -np.inf)
     _refuse_circles(candidates)
     _keep_likeliest_of_rounded(candidates, updates.rounding)
@@ -218,40 +217,21 @@ def _edges_of(
 ) -> Iterator[Edge]:
     """The edges to a model; `parents` has the tree, in which the base is the last."""
     repeat, parent, base = candidates.repeats.get(child), int(parents[child]), len(parents) - 1
-    if repeat is not None and parent == repeat.parents[0]:
-        for place, own in enumerate(repeat.parents):
-            if not _is_above(child, own, parents):
-                weight = repeat.weights[place] if repeat.weights else None
-                yield _edge(child, own, candidates, REPEATED[repeat.kind], repeat.kind, weight)
-        return
     odds = np.exp(candidates.log_odds[child])
-    own_odds = float(odds[candidates.rows[child] == parent].sum()) if parent != base else 1.0
     total = 1.0 + float(odds.sum())
-    probability = own_odds / total
-    if parent == base or probability < LEVEL:
-        yield Edge(parent=BASE, child=child, probability=1.0 / total)
+    named = Repeat("fine-tune", (parent,))
+    if repeat is not None and parent == repeat.parents[0]:
+        named, probability = repeat, REPEATED[repeat.kind]
     else:
-        yield _edge(child, parent, candidates, probability)
-
-
-def _edge(
-    child: int,
-    parent: int,
-    candidates: _ParentEvidence,
-    probability: float,
-    kind: Kind = "fine-tune",
-    weight: float | None = None,
-) -> Edge:
-    at = int(np.flatnonzero(candidates.rows[child] == parent)[0])
-    return Edge(
-        parent=parent,
-        child=child,
-        probability=probability,
-        kind=kind,
-        weight=weight,
-        explained=float(candidates.explained[child, at]),
-        cosine=float(candidates.cosines[child, at]),
-    )
+        probability = float(odds[candidates.rows[child] == parent].sum()) / total
+        if parent == base or probability < LEVEL:
+            yield Edge(BASE, child, 1.0 / total)
+            return
+    for own, weight in zip_longest(named.parents, named.weights):
+        if not _is_above(child, own, parents):
+            at = int(np.flatnonzero(candidates.rows[child] == own)[0])
+            shares = float(candidates.explained[child, at]), float(candidates.cosines[child, at])
+            yield Edge(own, child, probability, named.kind, weight, *shares)
 
 
 def _is_above(model: int, other: int, parents: Int64[np.ndarray, " nodes"]) -> bool:
@@ -262,3 +242,46 @@ def _is_above(model: int, other: int, parents: Int64[np.ndarray, " nodes"]) -> b
             return True
         node = int(parents[node])
     return False
+
+
+def best_arborescence(
+    tails: Int64[np.ndarray, " edges"],
+    heads: Int64[np.ndarray, " edges"],
+    weights: Float64[np.ndarray, " edges"],
+    n_nodes: int,
+) -> Int64[np.ndarray, " nodes"]:
+    """The edge that leads to each node in the tree of greatest weight from the root `n_nodes`.
+
+    Chu, Liu 1965; Edmonds 1967. Every node must have an edge from the root. Of equal weights the
+    first edge is taken. Cycles of the best edges are contracted, all of a round at once, in
+    O(edges · rounds).
+    """
+    order = np.lexsort((-weights, heads))
+    best: Int64[np.ndarray, " nodes"]
+    best = order[np.searchsorted(heads[order], np.arange(n_nodes), side="left")]
+    above = np.append(tails[best], n_nodes)
+    component, on_cycle = _contracted(above)
+    if not on_cycle.any():
+        return best
+    n_left = int(component.max())  # the root's number, which is the last
+    gains = weights - np.where(on_cycle[heads], weights[best[heads]], 0.0)
+    stays = np.flatnonzero(component[tails] != component[heads])
+    chosen = stays[
+        best_arborescence(component[tails[stays]], component[heads[stays]], gains[stays], n_left)
+    ]
+    best[heads[chosen]] = chosen
+    return best
+
+
+def _contracted(
+    above: Int64[np.ndarray, " nodes"],
+) -> tuple[Int64[np.ndarray, " nodes"], Bool[np.ndarray, " nodes"]]:
+    """The node that each becomes, a cycle one, the root the last; and which are on a cycle."""
+    n_nodes = len(above)
+    edges = (np.ones(n_nodes - 1), (above[:-1], np.arange(n_nodes - 1)))
+    graph = csr_array(edges, shape=(n_nodes, n_nodes))
+    _, labels = connected_components(graph, connection="strong")
+    on_cycle: Bool[np.ndarray, " nodes"] = np.bincount(labels)[labels] > 1
+    labels[-1] = n_nodes
+    component: Int64[np.ndarray, " nodes"] = np.unique(labels, return_inverse=True)[1]
+    return component.astype(np.int64), on_cycle

@@ -79,14 +79,13 @@ def group_equal(updates: Updates) -> Rows:
     return np.asarray(np.unique(groups, return_index=True)[1][groups])
 
 
-def find_repeat(updates: Updates, near: Neighbourhood) -> Repeat | None:
-    """What a child repeats of its neighbourhood, whose updates these are; None where it has an
-    update of its own."""
-    return _rounded(updates, near) or _merged(updates, near)
+def find_repeat(near: Neighbourhood) -> Repeat | None:
+    """What a child repeats of its neighbourhood; None where it has an update of its own."""
+    return _rounded(near) or _merged(near)
 
 
-def _rounded(updates: Updates, near: Neighbourhood) -> Repeat | None:
-    rounding = updates.rounding
+def _rounded(near: Neighbourhood) -> Repeat | None:
+    rounding = near.updates.rounding
     distances, squares = near.distances[0, 1:], np.diagonal(near.gram.sum(0))[1:]
     is_coarser = rounding[0] > COARSER**2 * rounding[1:]
     is_equal = is_coarser & (distances <= EQUAL**2 * squares)
@@ -104,10 +103,10 @@ def _rounded(updates: Updates, near: Neighbourhood) -> Repeat | None:
     return Repeat(kind, (int(near.rows[1 + chosen]),))
 
 
-def _merged(updates: Updates, near: Neighbourhood) -> Repeat | None:
+def _merged(near: Neighbourhood) -> Repeat | None:
     """Weights ≥ 0 of up to four models whose sum is the child: sketches add up as updates do."""
     own = near.raw[0, 0]
-    rounding = updates.rounding[0] / max(own, np.finfo(float).tiny)
+    rounding = near.updates.rounding[0] / max(own, np.finfo(float).tiny)
     if own <= 0 or rounding > ROUNDING_SHARE:
         return None
     limit = own * max(UNEXPLAINED, ROUNDED_BY * rounding)

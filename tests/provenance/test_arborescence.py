@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.provenance.lineage.arborescence import best_arborescence
+from deltadex.provenance.lineage.edges import best_arborescence
 
 
 @st.composite

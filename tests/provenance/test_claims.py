@@ -1,4 +1,4 @@
-from deltadex.provenance.lineage.claims import read_claims
+from deltadex.provenance.lineage.lineage import read_claims
 
 BASE = "owner/base-model"
 

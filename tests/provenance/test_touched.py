@@ -6,7 +6,7 @@ import torch
 from factories import finetune, make_bert, make_checkpoint, read_config, save_models
 
 import deltadex as dx
-from deltadex.provenance.lineage.touched import LACKING, TouchedTokens
+from deltadex.provenance.lineage.forms import LACKING, TouchedTokens
 from deltadex.records import Footprint
 
 WORDS = "embeddings.word_embeddings.weight"
