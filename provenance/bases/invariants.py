@@ -7,9 +7,8 @@ is measured on the pair of models itself: on all blocks but the best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -18,8 +17,7 @@ from scipy.stats import norm
 from ...arrays import Bool, Float64, Int64
 from ...indexer import SIGNIFICANT
 from ...results import count
-from .base_invariants import BaseInvariants, read_anchors, respond, unit
-from .model_rows import HEAD_KINDS, NEURONS, Matrix, ModelRows
+from .base_invariants import HEAD_KINDS, NEURONS, BaseInvariants, Matrix, ModelRows, unit
 
 LAYER_P = 1e-4
 """p of a layer below which it is the base's, after the number of comparisons."""
@@ -51,6 +49,8 @@ CLOSE_COSINE = 0.5
 """A kind of matrix whose cosine is this share of the layer's best, or more, is as it was; one that
 was mixed inside its heads keeps less."""
 
+Places = Int64[np.ndarray, " pairs"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transformation:
@@ -71,16 +71,20 @@ def find_transformation(model: ModelRows, base: BaseInvariants) -> Transformatio
     if anchors is None or not base.responses.keys() & model.blocks.keys():
         return None
     residual = compare_residual(*anchors)
-    match = Match.of(compare_rows(model, base, *anchors))
-    descends = match.p < SIGNIFICANT and len(match.own) >= LAYER_SHARE * len(model.layers)
-    pairs = zip(match.own, match.theirs, strict=True) if descends else ()
-    said = [] if descends else ["token embeddings of the base, layers not"]
-    said += [f"residual stream {residual}"] if residual else []
+    changes = [f"residual stream {residual}"] if residual else []
+    evidence = compare_rows(model, base, *anchors)
+    own, theirs, p = match_layers(evidence)
+    found = evidence.at(own, theirs)
+    layers = [(model.layers[o], base.layers[t]) for o, t in zip(own, theirs, strict=True)]
+    if p < SIGNIFICANT and len(own) >= LAYER_SHARE * len(model.layers):
+        changes += describe_inside(found)
+    else:
+        layers, changes = [], ["token embeddings of the base, layers not", *changes]
     return Transformation(
-        p=match.p,
-        cosine=float(np.median(match.cosines)) if len(match.own) else 0.0,
-        layers=tuple((model.layers[own], base.layers[theirs]) for own, theirs in pairs),
-        changes=(*said, *(match.changes() if descends else ())),
+        p=p,
+        cosine=float(np.median(found.cosines.max(axis=0))) if len(own) else 0.0,
+        layers=tuple(layers),
+        changes=tuple(changes),
     )
 
 
@@ -90,7 +94,7 @@ def find_anchors(model: ModelRows, base: BaseInvariants) -> tuple[Matrix, Matrix
     rows = base.rows[base.rows < model.tokens]
     if model.width != base.anchors.shape[1] or len(rows) < FEWEST_ANCHORS:
         return None
-    ours, theirs = read_anchors(model, rows), base.anchors[: len(rows)].astype(np.float32)
+    ours, theirs = model.anchors(rows), base.anchors[: len(rows)].astype(np.float32)
     return (ours, theirs) if _agreement(ours, theirs) >= SAME_TOKENS else None
 
 
@@ -161,144 +165,125 @@ def _fisher(cosines: np.ndarray, size: float) -> np.ndarray:
     return np.asarray(np.arctanh(np.clip(cosines, -0.99999, 0.99999)) * max(size - 3.0, 1.0) ** 0.5)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class InvariantEvidence:
-    """Of one kind of matrix, by (layers of the model, layers of the base): evidence −ln p of what
-    is sure, cosines, whether its parts have other numbers in the base; `compared`: which layers of
-    the model were."""
+    """By (kinds of matrix, layers of the model, layers of the base): evidence −ln p of what is
+    sure, cosines, whether parts have other numbers in the base; `compared`: which layers of the
+    model were. `at` some pairs of layers: by (kinds of matrix, pairs)."""
 
-    evidence: Float64[np.ndarray, "layers base_layers"]
-    cosines: Float64[np.ndarray, "layers base_layers"]
-    moved: Bool[np.ndarray, "layers base_layers"]
-    compared: Bool[np.ndarray, " layers"]
+    kinds: Sequence[str]
+    evidence: Float64[np.ndarray, "kinds ..."]
+    cosines: Float64[np.ndarray, "kinds ..."]
+    moved: Bool[np.ndarray, "kinds ..."]
+    compared: Bool[np.ndarray, "kinds layers"]
+
+    def at(self, own: Places, theirs: Places) -> InvariantEvidence:
+        tables = self.evidence, self.cosines, self.moved
+        evidence, cosines, moved = (table[:, own, theirs] for table in tables)
+        return InvariantEvidence(self.kinds, evidence, cosines, moved, self.compared[:, own])
+
+    @property
+    def shown(self) -> Bool[np.ndarray, "kinds ..."]:
+        """Whether a matrix is the base's, and as close as the closest of its layer."""
+        is_close = self.cosines >= CLOSE_COSINE * self.cosines.max(axis=0)
+        return np.asarray((self.evidence > 0) & is_close)
 
 
 def compare_rows(
     model: ModelRows, base: BaseInvariants, anchors: Matrix, base_anchors: Matrix
-) -> dict[str, InvariantEvidence]:
-    """By kind of matrix. Neurons in another order count only where attention is the base's too:
-    rows that were shuffled within every matrix leave neurons, but no head."""
+) -> InvariantEvidence:
+    """Of every kind of matrix. Neurons in another order count only where attention is the base's
+    too: rows that were shuffled within every matrix leave neurons, but no head."""
     whitening = AnchorWhitening(base_anchors)
     kinds = [kind for kind in base.responses if kind in model.blocks]
-    tables = {kind: _compare_kind(model, base, kind, anchors, whitening) for kind in kinds}
-    neurons, heads = tables.get(NEURONS), [tables[kind] for kind in kinds if kind != NEURONS]
-    if neurons is not None and heads:
-        closest = CLOSE_COSINE * np.max([table.cosines for table in tables.values()], axis=0)
-        shown = [(table.evidence > 0) & (table.cosines >= closest) for table in heads]
-        compared = np.any([table.compared for table in heads], axis=0)
-        if np.any(shown, axis=(0, 2)).sum() < LAYER_SHARE * compared.sum():
-            neurons.evidence[neurons.moved] = neurons.cosines[neurons.moved] = 0.0
-    return tables
+    tables = [_compare_kind(model, base, kind, anchors, whitening) for kind in kinds]
+    found = InvariantEvidence(kinds, *map(np.stack, zip(*tables, strict=True)))
+    is_head = np.array([kind != NEURONS for kind in kinds])
+    shown, compared = found.shown[is_head], found.compared[is_head].any(axis=0)
+    if is_head.any() and shown.any(axis=(0, 2)).sum() < LAYER_SHARE * compared.sum():
+        uncertain = found.moved & ~is_head[:, None, None]
+        found.evidence[uncertain] = found.cosines[uncertain] = 0.0
+    return found
 
 
 def _compare_kind(
     model: ModelRows, base: BaseInvariants, kind: str, anchors: Matrix, whitening: AnchorWhitening
-) -> InvariantEvidence:
-    """Some parts of each layer against all that are kept."""
+) -> tuple[np.ndarray, ...]:
+    """Some parts of each layer against all that are kept: the tables of `InvariantEvidence`."""
     stored = base.responses[kind][..., : len(anchors)]
-    n_parts, n_rows = stored.shape[1:3]
+    n_base, n_parts, n_rows = stored.shape[:3]
+    theirs, size = whitening.apply(stored).reshape(n_base * n_parts, -1).T, whitening.size * n_rows
     ours = {}
     for place, layer in enumerate(model.layers):
         parts = _parts_to_read(model, kind, layer, n_parts)
-        rows = respond(model, kind, layer, parts, n_rows, anchors)
+        rows = model.responses(kind, layer, parts, n_rows, anchors)
         if rows is not None:
             ours[place] = parts, whitening.apply(rows).reshape(len(parts), -1) / n_rows
-    theirs = whitening.apply(stored).reshape(*stored.shape[:2], -1)
-    return _make_table(len(model.layers), ours, theirs, whitening.size * n_rows)
+    null = [vectors[:HITS] @ theirs for _, vectors in ours.values()]
+    width = null_width(np.concatenate(null), size) if null else 1.0
+    evidence, cosines = np.zeros((2, len(model.layers), n_base))
+    moved = np.zeros(evidence.shape, bool)
+    for place, (parts, vectors) in ours.items():
+        by_part = (vectors @ theirs).reshape(-1, n_base, n_parts)
+        shown = -log_p(by_part, size, width, comparisons=n_parts * len(parts))
+        sure = shown.max(axis=2) > np.log(n_base / LAYER_P)
+        n_sure = np.maximum(sure.sum(axis=0), 1)
+        evidence[place] = (shown.max(axis=2) * sure).sum(axis=0)
+        cosines[place] = (by_part.max(axis=2) * sure).sum(axis=0) / n_sure
+        is_other = shown.argmax(axis=2) != np.asarray(parts)[:, None]
+        moved[place] = (is_other & sure).sum(axis=0) > n_sure / 2
+    return evidence, cosines, moved, np.isin(np.arange(len(model.layers)), list(ours))
 
 
 def _parts_to_read(model: ModelRows, kind: str, layer: int, n_kept: int) -> Sequence[int]:
     """A head of each layer: of values the last, else the first, so that an order of heads that
     keeps one in its place shows in the other. Of neurons the first."""
-    block = model.blocks[kind].get(layer)
-    if block is None or not n_kept or (kind != NEURONS and block.parts != n_kept):
+    n_parts = model.n_parts(kind, layer)
+    if not n_kept or (kind != NEURONS and n_parts != n_kept):
         return ()
     if kind == NEURONS:
-        return range(min(block.parts, -(-HITS * block.parts // n_kept)))
-    return (block.parts - 1,) if kind == "v" else (0,)
+        return range(min(n_parts, -(-HITS * n_parts // n_kept)))
+    return (n_parts - 1,) if kind == "v" else (0,)
 
 
-def _make_table(
-    n_layers: int,
-    ours: Mapping[int, tuple[Sequence[int], np.ndarray]],
-    theirs: np.ndarray,
-    size: float,
-) -> InvariantEvidence:
-    """`ours`: by place the numbers of parts, and their vectors; `theirs`: (layers, parts, n)."""
-    n_base, n_parts, n = theirs.shape
-    flat, zeros = theirs.reshape(-1, n).T, np.zeros((n_layers, n_base))
-    table = InvariantEvidence(zeros, zeros.copy(), zeros > 0, np.zeros(n_layers, bool))
-    null = [vectors[:HITS] @ flat for _, vectors in ours.values()]
-    width = null_width(np.concatenate(null), size) if null else 1.0
-    for place, (numbers, vectors) in ours.items():
-        cosines = (vectors @ flat).reshape(-1, n_base, n_parts)
-        by_part = -log_p(cosines, size, width, comparisons=n_parts * len(numbers))
-        sure = by_part.max(axis=2) > np.log(n_base / LAYER_P)
-        n_sure = np.maximum(sure.sum(axis=0), 1)
-        table.evidence[place] = (by_part.max(axis=2) * sure).sum(axis=0)
-        table.cosines[place] = (cosines.max(axis=2) * sure).sum(axis=0) / n_sure
-        is_other = by_part.argmax(axis=2) != np.asarray(numbers)[:, None]
-        table.moved[place] = (is_other & sure).sum(axis=0) > n_sure / 2
-        table.compared[place] = True
-    return table
-
-
-@dataclass(frozen=True, eq=False)
-class Match:
-    """The layers of a model that are a base's, as places in both; `p`: that half of its layers
+def match_layers(found: InvariantEvidence) -> tuple[Places, Places, float]:
+    """The layers of a model that are a base's, as places in both; and p that half of its layers
     agree so much, by Rüger's combination, which holds under any dependence of the layers."""
+    n_kinds, n_layers, n_base = found.evidence.shape
+    best = found.evidence.sum(axis=0).argmax(axis=1)
+    strongest = found.evidence.max(axis=0)[np.arange(n_layers), best]
+    logarithms = np.minimum(0.0, np.log(n_kinds * n_base) - strongest)
+    own = np.flatnonzero(logarithms < np.log(LAYER_P))
+    n_needed = -(-n_layers // 2)
+    p = n_layers / n_needed * np.exp(np.sort(logarithms)[n_needed - 1])
+    return own, best[own], float(min(1.0, p))
 
-    tables: Mapping[str, InvariantEvidence]
-    own: Int64[np.ndarray, " n"]
-    theirs: Int64[np.ndarray, " n"]
-    p: float
 
-    @classmethod
-    def of(cls, tables: Mapping[str, InvariantEvidence]) -> Match:
-        evidence = np.stack([table.evidence for table in tables.values()])
-        best = evidence.sum(axis=0).argmax(axis=1)
-        strongest = evidence.max(axis=0)[np.arange(len(best)), best]
-        logarithms = np.minimum(0.0, np.log(len(evidence) * evidence.shape[2]) - strongest)
-        own = np.flatnonzero(logarithms < np.log(LAYER_P))
-        n_needed = -(-len(best) // 2)
-        p = len(best) / n_needed * np.exp(np.sort(logarithms)[n_needed - 1])
-        return cls(tables, own, best[own], float(min(1.0, p)))
+def describe_inside(found: InvariantEvidence) -> list[str]:
+    """What was done inside layers, in sentences, by the evidence at the pairs of them."""
+    shown, kinds = found.shown, np.array(found.kinds)
+    is_head, is_ffn = np.isin(kinds, HEAD_KINDS), kinds == NEURONS
+    attention, ffn = shown[is_head].any(axis=0), shown[is_ffn].any(axis=0)
+    every = np.ones_like(ffn)
 
-    @cached_property
-    def cosines(self) -> Float64[np.ndarray, " n"]:
-        """Of each layer, the kind's that is closest."""
-        cosines = [table.cosines[self.own, self.theirs] for table in self.tables.values()]
-        return np.asarray(np.max(cosines, axis=0))
-
-    def changes(self) -> list[str]:
-        """What was done inside layers, in sentences."""
-        attention, ffn = self._has(HEAD_KINDS), self._has((NEURONS,))
-        every = np.ones(len(self.own), bool)
-        keys = "queries and keys transformed inside heads, or replaced,"
-        found = (
-            ("heads permuted", attention, self._has(HEAD_KINDS, moved=True)),
-            (keys, attention, self._lacks(("q", "k"))),
-            ("values transformed inside heads", attention, self._lacks(("v",))),
-            ("FFN neurons permuted", ffn, self._has((NEURONS,), moved=True)),
-            ("attention not the base's", every, self._lacks(("q", "k", "v"))),
-            ("FFN not the base's", every, self._lacks((NEURONS,))),
-        )
-        return [
-            f"{what} in {np.sum(so & among)} of {count(int(np.sum(among)), 'layer')}"
-            for what, among, so in found
-            if np.any(so & among)
-        ]
-
-    def _has(self, kinds: Sequence[str], *, moved: bool = False) -> Bool[np.ndarray, " n"]:
-        """In which layers a matrix of these kinds is the base's; `moved`: in another order."""
-        result = np.zeros(len(self.own), bool)
-        for table in (self.tables[kind] for kind in kinds if kind in self.tables):
-            at = self.own, self.theirs
-            close = table.cosines[at] >= CLOSE_COSINE * self.cosines
-            result |= (table.evidence[at] > 0) & close & (table.moved[at] | (not moved))
-        return result
-
-    def _lacks(self, kinds: Sequence[str]) -> Bool[np.ndarray, " n"]:
+    def lacks(*of: str) -> Bool[np.ndarray, " pairs"]:
         """In which layers matrices of all these kinds were compared, and none is the base's."""
-        compared = [self.tables[k].compared[self.own] for k in kinds if k in self.tables]
-        return np.asarray(np.all(compared, axis=0) & ~self._has(kinds) & bool(compared))
+        chosen = np.isin(kinds, of)
+        none = found.compared[chosen].all(axis=0) & ~shown[chosen].any(axis=0)
+        return np.asarray(none & chosen.any())
+
+    moved = shown & found.moved
+    keys = "queries and keys transformed inside heads, or replaced,"
+    sentences = (
+        ("heads permuted", attention, moved[is_head].any(axis=0)),
+        (keys, attention, lacks("q", "k")),
+        ("values transformed inside heads", attention, lacks("v")),
+        ("FFN neurons permuted", ffn, moved[is_ffn].any(axis=0)),
+        ("attention not the base's", every, lacks("q", "k", "v")),
+        ("FFN not the base's", every, lacks(NEURONS)),
+    )
+    return [
+        f"{what} in {np.sum(so & among)} of {count(int(np.sum(among)), 'layer')}"
+        for what, among, so in sentences
+        if np.any(so & among)
+    ]

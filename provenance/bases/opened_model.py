@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ... import indexer
 from ...errors import ModelError
-from .model_rows import ModelRows
+from .base_invariants import ModelRows
 
 _FACTS = {
     "model_type": ("model_type",),

@@ -11,18 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ... import indexer
 from ...arrays import Float32
 from ...errors import BaseError, DeltadexError, ModelError, RequestError
 from ...store import RUN_WIDTH, Catalog, StoredSignature, Track
-
-if TYPE_CHECKING:  # a list of what is stored needs no torch
-    from ...indexer import MatrixSample
-    from .base_invariants import BaseInvariants
-    from .opened_model import OpenedModel
+from .base_invariants import BaseInvariants, make_invariants
+from .opened_model import OpenedModel, open_model
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +44,6 @@ class KnownBase:
     @cached_property
     def invariants(self) -> BaseInvariants | None:
         """What no change of basis alters; None where nothing is kept of it."""
-        from .base_invariants import BaseInvariants
-
         try:
             stored = self.stored.invariants if self.stored else b""
             return BaseInvariants.from_bytes(stored) if stored else None
@@ -62,9 +57,7 @@ class KnownBase:
         return facts
 
     @cached_property
-    def samples(self) -> tuple[MatrixSample, ...]:
-        from ...indexer import MatrixSample
-
+    def samples(self) -> tuple[indexer.MatrixSample, ...]:
         samples, start = [], 0
         assert self.stored is not None
         for tensor, group, layer, shape, dtype, entries in json.loads(self.stored.matrices):
@@ -72,7 +65,7 @@ class KnownBase:
             values = _decoded(self.stored.runs[start:stop], dtype)
             start = stop
             own = {"tensor": tensor, "group": group, "layer": layer, "dtype": dtype}
-            samples.append(MatrixSample(**own, shape=tuple(shape), values=values))
+            samples.append(indexer.MatrixSample(**own, shape=tuple(shape), values=values))
         return tuple(samples)
 
     def to_json(self) -> dict[str, object]:
@@ -111,8 +104,6 @@ def _invariants(model: OpenedModel, *, registered: bool) -> bytes:
     remote base unless it is registered: up to a hundredth of it is read, row by row."""
     if model.rows is None or not (registered or model.checkpoint.concurrent):
         return b""
-    from .base_invariants import make_invariants
-
     try:
         return make_invariants(model.rows).to_bytes()
     except ModelError as err:
@@ -145,10 +136,8 @@ def known_bases(catalog: Catalog, track: Track, *, offline: bool = False) -> lis
 def register(catalog: Catalog, spelling: str) -> KnownBase:
     """Add a base that needs no family: a folder, or a Hub id; a `RequestError` where it cannot be
     read."""
-    from ...indexer import resolve_base
-
     try:
-        base = resolve_base(catalog, spelling)
+        base = indexer.resolve_base(catalog, spelling)
         signature = _signature_of(catalog, base.name, registered=True, spelling=spelling)
     except (ModelError, BaseError) as err:
         line = str(err)
@@ -160,8 +149,6 @@ def _signature_of(
     catalog: Catalog, name: str, *, registered: bool, spelling: str | None = None
 ) -> StoredSignature:
     """The signature of a base under a name, which is stored where the catalog can be written."""
-    from .opened_model import open_model
-
     with open_model(spelling or name) as model:
         samples = model.samples
         if not samples:

@@ -18,7 +18,6 @@ from deltadex.provenance.bases.invariants import (
     log_p,
     null_width,
 )
-from deltadex.provenance.bases.model_rows import ModelRows
 
 SIZES = {"vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 6, "intermediate_size": 128}
 SEEDS = st.integers(0, 2**32 - 1)
@@ -36,7 +35,7 @@ def rows_of(model, folder):
     make_checkpoint(folder, tensors, config=model.config)
     checkpoint, config = open_local(folder), ModelFolder.at(folder).json("config.json")
     placed = place({name: ref.shape for name, ref in checkpoint.tensors.items()}, config)
-    return ModelRows(checkpoint, placed, config)
+    return base_invariants.ModelRows(checkpoint, placed, config)
 
 
 @pytest.fixture(scope="module")
