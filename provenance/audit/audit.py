@@ -24,7 +24,7 @@ from ...errors import DeltadexError
 from ...records import FindingKind, Slot
 from ...results import JsonRecord, agree, count
 from ...store import Catalog, FamilyUpdates, ModelRow, Track
-from ..bases.whole import NotCompared, compare_folders, why_not_read
+from ..bases.changes import compare_folders, not_compared, why_not_read
 from ..lineage.descent import Updates
 from ..lineage.forms import TouchedTokens
 from .one_direction import LEAST_MATRICES, LEAST_STRENGTH, WRITERS, find_direction_edit
@@ -142,10 +142,10 @@ class FileComparison:
 
     def differences(
         self, model: str, other: str | None = None, *, matrices: bool = True
-    ) -> list[str] | NotCompared:
+    ) -> list[str] | str:
         """What differs between a model and another one, else the base; see `compare_folders`."""
         if self._left <= 0:
-            return NotCompared("no more models were read")
+            return not_compared("no more models were read")
         self._left -= 1
         rows, base = self._family.rows, self._family.base
         theirs = base if other is None else rows[other].place
@@ -170,8 +170,8 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
         yield Finding(model=row.id, base=family.base, kind=kind, detail=detail)
 
 
-def _said(differences: list[str] | NotCompared) -> str:
-    return "; ".join(differences) if isinstance(differences, list) else str(differences)
+def _said(differences: list[str] | str) -> str:
+    return differences if isinstance(differences, str) else "; ".join(differences)
 
 
 def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
@@ -216,8 +216,8 @@ def _like_another(
     """Kind and sentence of a model with another one's update, but for a share of it."""
     model, twin = family.ids[row], family.ids[other]
     differences = files.differences(model, twin, matrices=share <= EQUAL)
-    if isinstance(differences, NotCompared) and not family.touched.same(row, other):
-        differences = NotCompared(f"{differences.reason}; other rows of its embedding moved")
+    if isinstance(differences, str) and not family.touched.same(row, other):
+        differences = f"{differences}; other rows of its embedding moved"
     if share <= EQUAL and not differences:
         return "duplicate", f"its layer matrices are those of {twin}; so are all other tensors"
     detail = f"its update is that of {twin} up to rounding: {share:.2%} of it differs"

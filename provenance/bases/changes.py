@@ -1,17 +1,24 @@
-"""What was done to a base, by what a model's layers and values show beside its own."""
+"""What was done to a base, by what a model's layers, values and tensors show beside its own."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 
+from ... import indexer
 from ...arrays import Float32
+from ...errors import DeltadexError, ModelError, RequestError
 from ...indexer import LayerMap, LayerMatrix, MatrixSample, row_pieces, stack_of
 from ...results import count
-from .opened_model import OpenedModel
+from ..extraction.other_tensors import counterparts, parameters
+from .opened_model import OpenedModel, open_model
 
 Pair = tuple[MatrixSample, MatrixSample]
 Run = Float32[np.ndarray, " _"]
@@ -45,6 +52,9 @@ ALIGNED = 0.25
 LEAST_ROW = 128
 """Entries of a row in which different values are counted to tell a grid of eight bits."""
 
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -70,16 +80,13 @@ def describe_storage(pairs: Sequence[Pair]) -> list[str]:
 
 def is_copy(pairs: Sequence[Pair]) -> bool:
     """Whether nearly all entries are the base's, rounded to the type that they are stored in."""
-    counts = [equal_entries(child, base) for child, base in pairs]
-    same, total = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
+    same = total = 0
+    for child, base in pairs:
+        n = min(len(child.values), len(base.values))
+        rounded = torch.tensor(base.values[:n]).to(_TYPES[child.dtype]).float().numpy()
+        same += int(np.count_nonzero(rounded == child.values[:n]))
+        total += n
     return total > 0 and same >= COPIED_SHARE * total
-
-
-def equal_entries(child: MatrixSample, base: MatrixSample) -> tuple[int, int]:
-    """How many entries of a run are the base's, rounded to the child's type; and of how many."""
-    n = min(len(child.values), len(base.values))
-    rounded = torch.tensor(base.values[:n]).to(_TYPES[child.dtype]).float().numpy()
-    return int(np.count_nonzero(rounded == child.values[:n])), n
 
 
 def describe_values(pairs: Sequence[Pair]) -> list[str]:
@@ -151,8 +158,7 @@ def _differ(
 def unmapped_layers(
     matrices: Iterable[LayerMatrix], mapped: Iterable[tuple[str, int]]
 ) -> tuple[str, ...]:
-    """What the names of tensors begin with in layers that are none of the mapped, by stack and
-    number."""
+    """What tensors' names begin with in layers that are not mapped, by stack and number."""
     kept, starts = set(mapped), set()
     for matrix in matrices:
         number = f".{matrix.layer}."
@@ -200,3 +206,115 @@ def _residual(rows: Sequence[Run]) -> float:
         steps = block / np.abs(block).max() * 127
         residuals.append(float(np.abs(steps - np.round(steps)).mean()))
     return float(np.median(residuals)) if residuals else 0.25
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names, those that differ in numbers alone once, with how many they are."""
+    counts = Counter(_NUMBER.sub("*", name) for name in names)
+    alone = {_NUMBER.sub("*", name): name for name in names}
+    return indexer.name_some(
+        [f"{n} × {like}" if n > 1 else alone[like] for like, n in counts.items()]
+    )
+
+
+def compare_mapped(
+    model: OpenedModel,
+    other: OpenedModel,
+    found: LayerMap,
+    *,
+    values: bool = True,
+    either: bool = False,
+) -> list[str] | str:
+    """What differs in tensors of a model and of another, by a map of their layers, in words; empty
+    where all are equal, up to the rounding of the model's stored type, or of `either`'s; a sentence
+    where they were not compared.
+
+    Not shapes of layer matrices, and those that were added, which `describe_shapes` says; nor
+    their values, unless `values`.
+    """
+    if not found.by_name:
+        return not_compared("its tensors have other names")
+    configs = model.member.config, other.member.config
+    ours, theirs = map(parameters, (model.checkpoint, other.checkpoint), configs)
+    layers = [(child.tensor, own.tensor) for child, own in found.pairs]
+    ours_to_theirs = counterparts(ours, theirs, layers, configs)
+    new = unmapped_layers(model.matrices, [(stack, layer) for stack, layer, _ in found.layers])
+    left_out = unmapped_layers(other.matrices, [(stack, own) for stack, _, own in found.layers])
+    matrices = {matrix.tensor for matrix in model.matrices}
+    names: dict[str, list[str]] = {"changed": [], "of another shape": [], "added": []}
+    # by tensors, which tied names share
+    difference = cache(lambda tensor, own: _difference(model, tensor, other, own, either))
+    met = set()
+    for name, tensor in ours.items():
+        if name.startswith(new):
+            continue
+        own, is_matrix = ours_to_theirs[name], tensor in matrices
+        met.add(own)
+        how = difference(tensor, own) if values or not is_matrix else ""
+        if how and (not is_matrix or how == "changed"):
+            names[how].append(name)
+    names["missing"] = [
+        name for name, own in theirs.items() if own not in met and not name.startswith(left_out)
+    ]
+    return [f"{how}: {_listed(some)}" for how, some in names.items() if some]
+
+
+def _difference(
+    model: OpenedModel, tensor: str, other: OpenedModel, own: str | None, either: bool
+) -> Literal["changed", "of another shape", "added", ""]:
+    if own is None:
+        return "added"
+    ref, base = model.checkpoint.tensors[tensor], other.checkpoint.tensors[own]
+    tokens = [(m.facts.get("vocabulary"),) for m in (model, other)]
+    are_of_tokens = [ref.shape[:1], base.shape[:1]] == tokens and ref.shape[1:] == base.shape[1:]
+    if ref.shape != base.shape and not are_of_tokens:
+        return "of another shape"
+    is_equal = indexer.are_equal(model.checkpoint, tensor, other.checkpoint, own, either=either)
+    return "" if is_equal else "changed"
+
+
+def not_compared(reason: str) -> str:
+    return f"embeddings, norms, biases and heads were not compared: {reason}"
+
+
+def why_not_read(err: DeltadexError) -> str:
+    """What an error says of a model in a catalog: without its code, and without advice to index."""
+    cause = err.__cause__ if isinstance(err, RequestError) else err
+    text = cause.reason if isinstance(cause, ModelError) else " ".join(str(err).split())
+    return text.partition("; index it")[0]
+
+
+def compare_with_folder(model: OpenedModel, source: str, found: LayerMap) -> list[str] | str:
+    """The same beside the model in a folder, where both are on this machine."""
+    if model.member.folder is None:
+        return not_compared("its files are not on this machine")
+    if (folder := indexer.folder_at(source)) is None:
+        return not_compared(f"the files of {source} are not on this machine")
+    try:
+        with open_model(str(folder)) as other:
+            return compare_mapped(model, other, found)
+    except ModelError as err:
+        return not_compared(f"{source}: {why_not_read(err)}")
+
+
+def compare_folders(source: str, other: str, *, matrices: bool = True) -> list[str] | str:
+    """What differs between the full checkpoints in two folders, in words; empty where nothing does.
+
+    Args:
+        matrices: Whether layer matrices are compared too, beside their shapes.
+    """
+    if not all(Path(name).is_absolute() and indexer.folder_at(name) for name in (source, other)):
+        return not_compared("their files are not all on this machine")
+    try:
+        with open_model(source) as ours, open_model(other) as theirs:
+            found = indexer.find_layer_map(ours.samples, theirs.samples)
+            if found is None or not found.is_significant:
+                return not_compared("their layers do not correspond")
+            differences = compare_mapped(ours, theirs, found, values=matrices, either=True)
+            if isinstance(differences, str):
+                return differences
+            shapes = describe_shapes(found, ours.matrices, theirs.matrices)
+            shapes += describe_vocabulary(ours, theirs.facts)
+            return [*indexer.describe_layers(found), *shapes, *differences]
+    except ModelError as err:
+        return not_compared(f"not both can be opened: {why_not_read(err)}")

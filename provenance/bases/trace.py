@@ -7,7 +7,7 @@ show, it leaves to the next; what none shows is "unknown".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,19 +18,11 @@ from ...results import JsonRecord, count
 from ...store import Catalog, ModelRow, Track, write_user_file
 from ..lineage.forms import Overlap
 from ..merges.mergekit_config import mergekit_config
-from ..merges.merges import NO_MERGE, FoundMerge, find_merge
-from .changes import (
-    describe_roles,
-    describe_shapes,
-    describe_storage,
-    describe_values,
-    describe_vocabulary,
-    is_copy,
-)
+from ..merges.merges import HUB, NO_MERGE, FoundMerge, find_merge, source_of
+from . import changes
 from .invariants import Transformation, find_transformation
 from .opened_model import OpenedModel, open_model
 from .signatures import KnownBase, closest, known_bases
-from .whole import NotCompared, compare_with_folder
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +85,12 @@ class TracedModel(JsonRecord):
             return f"{self.model}: unknown: {self.reason or 'its weights are none of a known base'}"
         if self.verdict == "merge":
             return f"{self.model}: {self.merge}; base {self.base}{self._beside}"
-        what = "a changed copy" if self.verdict == "transformed" else f"a {self.verdict}"
-        changes = self.changes if self.verdict == "transformed" else []
+        is_changed = self.verdict == "transformed"
+        what = "a changed copy" if is_changed else f"a {self.verdict}"
         if self.not_compared and self.verdict == "copy":
             what = "in the sampled entries of its layers a copy"
-        layers = self.merge if self.verdict == "transformed" else ""
-        said = "; ".join(filter(None, [*changes, layers, self.not_compared]))
+        inside = [*self.changes, self.merge] if is_changed else []
+        said = "; ".join(filter(None, [*inside, self.not_compared]))
         beside = f" ({said})" if said else ""
         return f"{self.model}: {what} of {self.base}{beside}{self._beside}"
 
@@ -121,19 +113,16 @@ class TraceSubject:
     """A model, open, and what it is compared with.
 
     Attributes:
-        bases: The bases that have a signature.
+        bases: The bases that have a signature, by name.
         row: The model's row, where it is indexed.
         maps: The layer map to each base, by name; the aligned stage fills it.
     """
 
     catalog: Catalog
     model: OpenedModel
-    bases: Sequence[KnownBase]
+    bases: Mapping[str, KnownBase]
     row: ModelRow | None = None
     maps: dict[str, indexer.LayerMap] = field(default_factory=dict)
-
-    def base(self, name: str) -> KnownBase:
-        return next(base for base in self.bases if base.base == name)
 
 
 Stage = Callable[[TraceSubject, TracedModel], None]
@@ -141,22 +130,22 @@ Stage = Callable[[TraceSubject, TracedModel], None]
 
 def align(subject: TraceSubject, trace: TracedModel) -> None:
     """The base whose layers the model's lie along entry by entry, and what was done to it."""
-    shapes = {s.shape for base in subject.bases for s in base.samples}
+    shapes = {s.shape for base in subject.bases.values() for s in base.samples}
     if not any(matrix.shape in shapes for matrix in subject.model.matrices):
         return  # of other shapes than all bases: nothing of it need be read
-    for base in subject.bases:
+    for name, base in subject.bases.items():
         found = indexer.find_layer_map(
             subject.model.samples, base.samples, among=len(subject.bases)
         )
         if found is not None:
-            subject.maps[base.base] = found
+            subject.maps[name] = found
     fitting = {base: m for base, m in subject.maps.items() if m.is_significant}
     trace.p = min((m.p for m in subject.maps.values()), default=None)
     if not fitting:
         return
     nearest = min(m.distance for m in fitting.values())
     near = [b for b, m in fitting.items() if m.distance <= nearest * (1 + AS_CLOSE) + 1e-9]
-    chosen = closest([subject.base(base) for base in near])[0]
+    chosen = closest([subject.bases[base] for base in near])[0]
     trace.alternatives = [
         {"base": base, "p": m.p, "distance": round(m.distance, 6), "as_close": base in near}
         for base, m in sorted(fitting.items(), key=lambda item: (item[1].distance, item[0]))
@@ -176,17 +165,17 @@ def explain_map(
     largest = max(sorted(set(stacks)), key=stacks.count, default="")
     trace.layers = [[child, own] for stack, child, own in found.layers if stack == largest]
     structure = indexer.describe_layers(found)
-    vocabulary = describe_vocabulary(subject.model, base.facts)
-    values = describe_values(found.pairs)
-    roles = describe_roles(found.correlations)
-    shapes = describe_shapes(found, subject.model.matrices, base.samples)
+    vocabulary = changes.describe_vocabulary(subject.model, base.facts)
+    values = changes.describe_values(found.pairs)
+    roles = changes.describe_roles(found.correlations)
+    shapes = changes.describe_shapes(found, subject.model.matrices, base.samples)
     trace.changes = [*structure, *shapes, *roles, *vocabulary, *values]
-    trace.changes += describe_storage(found.pairs)
+    trace.changes += changes.describe_storage(found.pairs)
     if not found.by_name:
         trace.changes.append("tensors renamed")
     if structure or shapes or roles:
         trace.verdict = "transformed"
-    elif is_copy(found.pairs):
+    elif changes.is_copy(found.pairs):
         trace.verdict = "transformed" if vocabulary else "copy"
     else:
         trace.verdict = "transformed" if values else "fine-tune"
@@ -196,16 +185,15 @@ def recognise(subject: TraceSubject, trace: TracedModel) -> None:
     """The base whose layers the model's are in another basis or order, where they do not align
     with one, or not in all roles."""
     found = subject.maps.get(trace.base or "")
-    if found is not None and not (describe_roles(found.correlations) or found.unmatched):
+    if found is not None and not (changes.describe_roles(found.correlations) or found.unmatched):
         return
     rows = subject.model.rows
     if rows is None:
         return
-    bases = [b for b in subject.bases if trace.base in (None, b.base) and b.invariants is not None]
     recognised = {}
-    for base in bases:
-        assert base.invariants is not None
-        transformation = find_transformation(rows, base.invariants)
+    for base in subject.bases.values():
+        invariants = base.invariants if trace.base in (None, base.base) else None
+        transformation = find_transformation(rows, invariants) if invariants else None
         if transformation is None:
             continue
         p = min(1.0, max(indexer.LEAST_P, transformation.p * len(subject.bases)))
@@ -218,7 +206,7 @@ def recognise(subject: TraceSubject, trace: TracedModel) -> None:
         return
     nearest = max(transformation.cosine for transformation in recognised.values())
     alike = [base for base, t in recognised.items() if t.cosine >= nearest - LIKE_COSINE]
-    chosen = closest([subject.base(base) for base in alike])[0]
+    chosen = closest([subject.bases[base] for base in alike])[0]
     if trace.base is None:
         trace.alternatives = [
             {"base": base, "p": indexer.LEAST_P, "distance": None, "as_close": base in alike}
@@ -241,29 +229,29 @@ def explain_transformation(
     trace.base, trace.verdict, trace.notes = base.base, "transformed", []
     trace.layers = [[child, own] for child, own in sorted(layers.items())]
     new = [layer for layer in rows.layers if layer not in layers]
-    structure = list(indexer.describe_stack(found.layers, new, base.invariants.layers))
-    vocabulary = describe_vocabulary(subject.model, base.facts)
+    structure = indexer.describe_stack(found.layers, new, base.invariants.layers)
+    vocabulary = changes.describe_vocabulary(subject.model, base.facts)
     own = {(s.group, s.layer): s for s in base.samples}
     pairs = [
         (sample, own[sample.group, layers[sample.layer]])
         for sample in subject.model.samples
         if sample.layer in layers and (sample.group, layers[sample.layer]) in own
     ]
-    inside = [c for c in found.changes if not (vocabulary and c.startswith("vocabulary"))]
-    values = describe_values(pairs)
-    trace.changes = structure + inside + vocabulary + values + describe_storage(pairs)
+    values = changes.describe_values(pairs)
+    trace.changes = [*structure, *found.changes, *vocabulary, *values]
+    trace.changes += changes.describe_storage(pairs)
 
 
 def compare_others(subject: TraceSubject, trace: TracedModel) -> None:
     """Whether a model whose sampled entries are the base's is the base in all its tensors."""
     found = subject.maps.get(trace.base or "")
-    if trace.base is None or found is None or not is_copy(found.pairs):
+    if trace.base is None or found is None or not changes.is_copy(found.pairs):
         return
-    stored = subject.base(trace.base).stored
+    stored = subject.bases[trace.base].stored
     assert stored is not None
-    compared = compare_with_folder(subject.model, stored.source, found)
-    if isinstance(compared, NotCompared):
-        trace.not_compared = str(compared)
+    compared = changes.compare_with_folder(subject.model, stored.source, found)
+    if isinstance(compared, str):
+        trace.not_compared = compared
         trace.notes.append(trace.not_compared)
         return
     trace.changes += compared
@@ -282,7 +270,7 @@ def check_unread(subject: TraceSubject, trace: TracedModel) -> None:
         m.tensor for m in subject.model.matrices if (indexer.stack_of(m.group), m.layer) in new
     }
     trace.unread = subject.model.unread_beside(compared)
-    has_factors = is_copy(found.pairs) and any(map(indexer.is_wrapped, trace.unread))
+    has_factors = changes.is_copy(found.pairs) and any(map(indexer.is_wrapped, trace.unread))
     if trace.unread and (trace.verdict == "copy" or has_factors):
         trace.reason = f"not-read: what was read of it equals {trace.base}{trace._beside}"
         trace.base, trace.verdict, trace.layers, trace.changes = None, "unknown", [], []
@@ -296,7 +284,7 @@ def check_claims(subject: TraceSubject, trace: TracedModel) -> None:
         trace.notes.append("its card names the model itself as its base")
     if trace.base is None:
         return
-    named = _named([base.base for base in subject.bases], claims)
+    named = _named(list(subject.bases), claims)
     fits = {trace.base, *(row["base"] for row in trace.alternatives)}
     if named and not fits & set(named):
         trace.notes.append(f"its files name {', '.join(named)}; its weights show {trace.base}")
@@ -305,7 +293,7 @@ def check_claims(subject: TraceSubject, trace: TracedModel) -> None:
 def say_layers(subject: TraceSubject, trace: TracedModel) -> None:
     """Say of layers in another number or order that they may be several models'."""
     found = subject.maps.get(trace.base or "")
-    if trace.verdict != "transformed" or found is None or is_copy(found.pairs):
+    if trace.verdict != "transformed" or found is None or changes.is_copy(found.pairs):
         return
     if indexer.describe_layers(found):
         trace.merge = "whether its layers are of several models was not looked for"
@@ -383,20 +371,14 @@ def trace_model(
         RequestError: it cannot be read, no base is known, or a config file is wanted of what is no
             merge.
     """
-    row: ModelRow | None = None
-    reason = ""
-    try:
-        row = catalog.model(model, family)
-    except (UnknownModel, EmptyCatalog) as err:
-        reason = str(err)
-    member = _member_of(model, row, reason, offline=offline)
+    row, member = _find(catalog, model, family, offline=offline)
     known = known_bases(catalog, track, offline=offline)
     trace = TracedModel(model=row.id if row else model)
     if member is None:
         assert row is not None
         _by_catalog(trace, catalog, row)
     elif member.is_adapter:
-        _by_shapes(trace, row, member, known)
+        _by_shapes(trace, member, [base for base in known if base.stored is not None])
     else:
         _by_weights(trace, catalog, row, member, known, track)
     if trace.verdict == "unknown" and not trace.reason:
@@ -420,7 +402,7 @@ def _by_weights(
     known: Sequence[KnownBase],
     track: Track,
 ) -> None:
-    bases = [base for base in known if base.stored is not None]
+    bases = {base.base: base for base in known if base.stored is not None}
     unread = [f"{k.base} was not compared: {k.reason}" for k in known if k.stored is None]
     if not bases:
         line = "no base is known: `deltadex bases add BASE`, or index a family"
@@ -438,25 +420,26 @@ def _by_weights(
         raise RequestError(f"{trace.model}: {err}") from err
 
 
-def _member_of(
-    model: str, row: ModelRow | None, reason: str, *, offline: bool
-) -> indexer.Member | None:
-    """Where the files are; None for an indexed model whose files are not there any more.
+def _find(
+    catalog: Catalog, model: str, family: str | None, *, offline: bool
+) -> tuple[ModelRow | None, indexer.Member | None]:
+    """The row of an indexed model, and where the files are; None where they are not any more.
 
     A model that is nowhere is told with the reason of the catalog, which names those like it.
     """
-    if row is not None:
-        source = row.place
-        folder = indexer.folder_at(source) if Path(source).is_absolute() else None
-        if folder is not None:
-            return indexer.find_member(str(folder), row.base, id=row.id)
-        if source != "hub" or offline:
-            return None
-        member = indexer.find_member(row.id, row.base)
-        return None if member.refusal is not None else member
-    if indexer.folder_at(model) is None and (offline or not indexer.is_model_path(model)):
-        raise UnknownModel(f"{model}: no model of the catalog and no folder ({reason})")
-    return indexer.find_member(model, "")
+    try:
+        row = catalog.model(model, family)
+    except (UnknownModel, EmptyCatalog) as err:
+        if indexer.folder_at(model) is None and (offline or not indexer.is_model_path(model)):
+            line = f"{model}: no model of the catalog and no folder ({err})"
+            raise UnknownModel(line) from err
+        return None, indexer.find_member(model, "")
+    is_remote = row.place == HUB
+    source = None if is_remote and offline else source_of(row)
+    if source is None:
+        return row, None
+    member = indexer.find_member(source, row.base, id=row.id)
+    return row, None if is_remote and member.refusal is not None else member
 
 
 def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
@@ -480,16 +463,13 @@ def _by_catalog(trace: TracedModel, catalog: Catalog, row: ModelRow) -> None:
 NO_PROOF = "an adapter's weights do not show its base"
 
 
-def _by_shapes(
-    trace: TracedModel, row: ModelRow | None, member: indexer.Member, known: Sequence[KnownBase]
-) -> None:
+def _by_shapes(trace: TracedModel, member: indexer.Member, bases: Sequence[KnownBase]) -> None:
     """The base that an adapter names, where it is known and its shapes fit: no proof."""
     try:
         member = member.with_config()
         changed = indexer.adapter_placements(member)
     except ModelError as err:
         raise RequestError(f"{trace.model}: {err}") from err
-    bases = [base for base in known if base.stored is not None]
     trace.bases = len(bases)
     fitting = [base.base for base in bases if _fits(changed, base.samples)]
     named = _named(fitting, member.claims)
