@@ -82,10 +82,12 @@ class Audit(Question):
         if model is not None or self.where is not None:
             rows = catalog.models(ModelFilter(id=model, base=base, where=self.where))
             chosen = frozenset(row.id for row in rows)
-        options = AuditOptions(kind=self.kind, models=chosen, read=self.read, fetch=self.fetch)
+        options = AuditOptions(
+            kind=self.kind, models=chosen, read=self.read, fetch=self.fetch, track=db._track
+        )
         unread = unread_models(catalog, bases, options)
         bases = [family for family in bases if catalog.recipes_of(family)]
-        findings, notes, n_models = audit_families(catalog, bases, options, db._track)
+        findings, notes, n_models = audit_families(catalog, bases, options)
         if self.kind in (None, "card-dataset"):
             for family in bases:
                 labels, note = catalog.look(partial(find_other_labels, catalog, family))

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,27 +81,46 @@ class Finding(JsonRecord):
         return JsonRecord.to_json(self) | {"z": None if self.z is None else round(self.z, 2)}
 
 
-@dataclass(frozen=True, slots=True)
-class AuditedFamily:
-    """A family's rows by id, and the updates of those that have a fingerprint, in order of key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """Which kinds and models are wanted, all where None; how many models are read, those on the Hub
+    too where it may `fetch`; `track` shows progress."""
 
+    kind: FindingKind | None
+    models: frozenset[str] | None
+    read: int
+    fetch: bool
+    track: Track
+
+    def includes(self, model: str) -> bool:
+        return self.models is None or model in self.models
+
+
+@dataclass(slots=True)
+class AuditedFamily:
+    """A family's rows by id, and the updates of those that have a fingerprint, in order of key;
+    `reads_left`: models whose files may still be compared."""
+
+    catalog: Catalog
+    options: AuditOptions
     base: str
     rows: Mapping[str, ModelRow]
     ids: Sequence[str]
     updates: FamilyUpdates
     out_of: Mapping[Slot, int]
     touched: TouchedTokens
+    reads_left: int
 
     @classmethod
-    def read(cls, catalog: Catalog, base: str) -> AuditedFamily:
+    def read(cls, catalog: Catalog, base: str, options: AuditOptions) -> AuditedFamily:
         view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
         rows = {row.id: row for row in catalog.models(base=view.base)}
-        shapes = catalog.shapes(view.base)
-        out_of = {slot: out for slot, (out, _) in shapes.items()}
+        out_of = {slot: out for slot, (out, _) in catalog.shapes(view.base).items()}
         updates, members = view.updates(), [rows[id] for id in view.ids]
         rounding = Updates.of_family(updates).rounding
         touched = TouchedTokens.of_family(catalog, view.base, members, rounding)
-        return cls(view.base, rows, view.ids, updates, out_of, touched)
+        left = options.read
+        return cls(catalog, options, view.base, rows, view.ids, updates, out_of, touched, left)
 
     @property
     def changed(self) -> Bool[np.ndarray, "models slots"]:
@@ -120,6 +138,17 @@ class AuditedFamily:
         """Sorts models from the oldest that states its date, then by id."""
         return self.rows[self.ids[row]].created_at or "~", self.ids[row]
 
+    def differences(
+        self, model: str, other: str | None = None, *, matrices: bool = True
+    ) -> list[str] | str:
+        """What differs between the files of a model and another one's, else the base's, where some
+        may still be read; see `compare_folders`."""
+        if self.reads_left <= 0:
+            return not_compared("no more models were read")
+        self.reads_left -= 1
+        theirs = self.base if other is None else self.rows[other].place
+        return compare_folders(self.rows[model].place, theirs, matrices=matrices)
+
     def finding(self, row: int, kind: FindingKind, detail: str, z: float | None = None) -> Finding:
         return Finding(model=self.ids[row], base=self.base, kind=kind, detail=detail, z=z)
 
@@ -134,25 +163,7 @@ def _column_medians(
     return medians
 
 
-class FileComparison:
-    """Compares files of models, as many as may be read."""
-
-    def __init__(self, family: AuditedFamily, read: int) -> None:
-        self._left, self._family = read, family
-
-    def differences(
-        self, model: str, other: str | None = None, *, matrices: bool = True
-    ) -> list[str] | str:
-        """What differs between a model and another one, else the base; see `compare_folders`."""
-        if self._left <= 0:
-            return not_compared("no more models were read")
-        self._left -= 1
-        rows, base = self._family.rows, self._family.base
-        theirs = base if other is None else rows[other].place
-        return compare_folders(rows[model].place, theirs, matrices=matrices)
-
-
-def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
+def find_duplicates(family: AuditedFamily) -> Iterator[Finding]:
     """Models with the weight files of an earlier one, or whose layer matrices are the base's."""
     for row in family.rows.values():
         twin = row.duplicate_of
@@ -165,7 +176,7 @@ def find_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Fi
             kind, detail = "rounding", str(row.reason)
         else:
             kind, detail = "duplicate", f"{indexer.EQUAL_MATRICES}, and so does every other tensor"
-            if differences := files.differences(row.id):
+            if differences := family.differences(row.id):
                 kind, detail = "frozen", f"{indexer.EQUAL_MATRICES}; {_said(differences)}"
         yield Finding(model=row.id, base=family.base, kind=kind, detail=detail)
 
@@ -174,7 +185,7 @@ def _said(differences: list[str] | str) -> str:
     return differences if isinstance(differences, str) else "; ".join(differences)
 
 
-def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterator[Finding]:
+def find_near_duplicates(family: AuditedFamily) -> Iterator[Finding]:
     """Models with the update of an earlier one, up to rounding, and not its files.
 
     |ΔW − ΔW'| is estimated by the pooled linear sketches, with a standard error of 3 %; |ΔW| is
@@ -205,17 +216,17 @@ def find_near_duplicates(family: AuditedFamily, files: FileComparison) -> Iterat
             column = next((c for c in alike if family.touched.same(row, int(earlier[c]))), alike[0])
             twin, square = int(earlier[column]), max(0.0, float(distance[place, column]))
             share = math.sqrt(square) / float(norms[row])
-            kind, detail = _like_another(family, row, twin, share, files)
+            kind, detail = _like_another(family, row, twin, share)
             partly = family.rows[family.ids[row]].partly_read
             yield family.finding(row, kind, f"{detail}; it {partly}" if partly else detail)
 
 
 def _like_another(
-    family: AuditedFamily, row: int, other: int, share: float, files: FileComparison
+    family: AuditedFamily, row: int, other: int, share: float
 ) -> tuple[FindingKind, str]:
     """Kind and sentence of a model with another one's update, but for a share of it."""
     model, twin = family.ids[row], family.ids[other]
-    differences = files.differences(model, twin, matrices=share <= EQUAL)
+    differences = family.differences(model, twin, matrices=share <= EQUAL)
     if isinstance(differences, str) and not family.touched.same(row, other):
         differences = f"{differences}; other rows of its embedding moved"
     if share <= EQUAL and not differences:
@@ -380,21 +391,19 @@ def find_suspects(family: AuditedFamily) -> dict[int, bool]:
     return {row: bool(is_likely[row]) for row in rows[order].tolist()}
 
 
-def find_edits(
-    catalog: Catalog, family: AuditedFamily, options: AuditOptions, track: Track
-) -> Iterator[Finding | str]:
+def find_edits(family: AuditedFamily) -> Iterator[Finding | str]:
     """Concentrated updates; the edits along one direction, or some, of the suspects that are read,
     those that may be edited and are not, and a note that counts the others."""
     yield from find_concentrated(family)
-    suspects = find_suspects(family)
+    suspects, options = find_suspects(family), family.options
     rows = {row: family.rows[family.ids[row]] for row in suspects}
     rows = {row: model for row, model in rows.items() if options.includes(model.id)}
     reasons = {row: _unreadable(model, fetch=options.fetch) for row, model in rows.items()}
     readable = [row for row in rows if reasons[row] is None]
     for row in readable[options.read :]:
         reasons[row] = f"--read is {options.read}"
-    base = indexer.resolve_base(catalog, family.base)
-    for row in track(readable[: options.read], "reading models"):
+    base = indexer.resolve_base(family.catalog, family.base)
+    for row in options.track(readable[: options.read], "reading models"):
         source = rows[row].place
         source = rows[row].id if source in ("", "hub") else source
         try:
@@ -426,26 +435,26 @@ def _unreadable(model: ModelRow, *, fetch: bool) -> str | None:
     return None if fetch else "on the Hub, --fetch reads them"
 
 
-def find_licence_conflicts(catalog: Catalog, family: AuditedFamily) -> Iterator[Finding]:
+def find_licence_conflicts(family: AuditedFamily) -> Iterator[Finding]:
     """Models whose licence drops what an ancestor's asks, by the view `licence_conflicts`."""
-    for model, own, ancestor, theirs, says in catalog.licence_conflicts(family.base):
+    for model, own, ancestor, theirs, says in family.catalog.licence_conflicts(family.base):
         detail = f"its licence is {own}; that of {ancestor}, {theirs}, {says}"
         yield Finding(model=model, base=family.base, kind="licence", detail=detail)
 
 
-def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Finding]:
+def find_other_bases(family: AuditedFamily) -> Iterator[Finding]:
     """Full fine-tunes whose card or config names another base than their weights show.
 
     Not of an adapter, whose weights show no base; nor where a folder is named, or a model of the
     family, or what so many models name that it must be a name of this base.
     """
-    wanted = indexer.names_of_base(catalog, family.base)
+    wanted = indexer.names_of_base(family.catalog, family.base)
     ids = {indexer.BaseName.of(id).last for id in family.rows}
     named = [row for row in family.rows.values() if row.base_raw]
     keys = {row.id: indexer.base_key(row.base_raw or "") for row in named}
     counts = Counter(keys[row.id] for row in named if row.status == "indexed")
     usual = max(3, math.ceil(USUAL_SHARE * len(family.ids)))
-    others = {indexer.base_key(base): base for base in catalog.bases() if base != family.base}
+    others = {indexer.base_key(b) for b in family.catalog.bases() if b != family.base}
     for row in named:
         claim, key = row.base_raw or "", keys[row.id]
         is_ours = wanted.named_in([claim])
@@ -465,20 +474,6 @@ def find_other_bases(catalog: Catalog, family: AuditedFamily) -> Iterator[Findin
         yield Finding(model=row.id, base=family.base, kind="card-base", detail=detail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditOptions:
-    """Which kinds and models are wanted, all where None; how many models are read, those on the Hub
-    too where it may `fetch`."""
-
-    kind: FindingKind | None
-    models: frozenset[str] | None
-    read: int
-    fetch: bool
-
-    def includes(self, model: str) -> bool:
-        return self.models is None or model in self.models
-
-
 def unread_models(
     catalog: Catalog, bases: Sequence[str], options: AuditOptions
 ) -> list[dict[str, str]]:
@@ -492,33 +487,32 @@ def unread_models(
     return [{"model": id, "note": note} for id, note in sorted(notes.items())]
 
 
+CHECKS: Mapping[FindingKind, Callable[[AuditedFamily], Iterator[Finding | str]]] = {
+    "duplicate": find_duplicates,
+    "near-duplicate": find_near_duplicates,
+    "frozen": find_frozen,
+    "edit": find_edits,
+    "rounding": find_rounding,
+    "outlier": find_outliers,
+    "licence": find_licence_conflicts,
+    "card-base": find_other_bases,
+}
+
+
 def audit_families(
-    catalog: Catalog, bases: Sequence[str], options: AuditOptions, track: Track
+    catalog: Catalog, bases: Sequence[str], options: AuditOptions
 ) -> tuple[list[Finding], list[str], int]:
     """The findings of some families, notes on what was not looked at, and how many models were.
 
     Reads the catalog; and for edits along one direction of at most `options.read` models of a
     family the matrices that write to the residual stream.
     """
-    families = catalog.look(lambda: [AuditedFamily.read(catalog, base) for base in bases])
+    families = catalog.look(lambda: [AuditedFamily.read(catalog, b, options) for b in bases])
     findings: list[Finding] = []
     notes: list[str] = []
     for family in families:
-        files = FileComparison(family, options.read)
-        checks: dict[FindingKind, Callable[[], Iterator[Finding | str]]] = {
-            "duplicate": partial(find_duplicates, family, files),
-            "near-duplicate": partial(find_near_duplicates, family, files),
-            "frozen": partial(find_frozen, family),
-            "edit": partial(find_edits, catalog, family, options, track),
-            "rounding": partial(find_rounding, family),
-            "outlier": partial(find_outliers, family),
-            "licence": partial(find_licence_conflicts, catalog, family),
-            "card-base": partial(find_other_bases, catalog, family),
-        }
-        for kind, check in checks.items():
-            if options.kind not in (None, kind):
-                continue
-            for outcome in check():
+        for kind, check in CHECKS.items():
+            for outcome in check(family) if options.kind in (None, kind) else ():
                 if isinstance(outcome, str):
                     notes.append(outcome if len(families) == 1 else f"{family.base}: {outcome}")
                 elif options.includes(outcome.model):
