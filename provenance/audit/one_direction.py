@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -99,57 +100,59 @@ class _Projected:
     length: float
 
 
-@dataclass(slots=True)
-class DirectionSearch:
-    """Takes a model's updates, matrix by matrix, and keeps their projections: 1 KiB a row of each
-    matrix that writes to the residual stream."""
+def find_direction_edit(base: indexer.Base, model: str) -> DirectionEdit | None:
+    """The edit along one direction in a model's files, a folder or Hub id, against its base's: that
+    which most matrices show; None where none stands out.
 
-    base: indexer.Base
-    _seen: list[_Projected] = field(default_factory=list)
+    Reads the matrices that write to the residual stream, about a third of the weights. Peak: a
+    tensor pair in float32 for each thread, and 1 KiB a row of these matrices.
 
-    def measure(self, update: indexer.MatrixUpdate) -> _Projected | None:
-        """One matrix through random columns; None where it is not changed."""
-        delta, slot = update.delta, update.slot
-        if delta is None or slot.role not in WRITERS:
-            return None
-        seed = slot.layer * len(ROLES) + ROLES.index(slot.role)
-        with self.base.weights().matrix((slot, update.part)) as stored:
-            weight = stored.float()
-            omega = indexer.gaussian_directions(seed, 2 * COLUMNS, weight.shape[1]).T
-            square = float(torch.linalg.vector_norm(weight)) ** 2
-            if square == 0.0:
-                return None
-            seen = weight @ omega
-            if isinstance(delta, indexer.DenseDelta):
-                changed = delta.matrix @ omega
-                inner = float(torch.linalg.vecdot(delta.matrix, weight).double().sum())
-            else:
-                changed = delta.left @ (delta.right @ omega)
-                inner = float(((delta.left.T @ weight) * delta.right).double().sum())
-        scale, norm = inner / square, math.sqrt(square)
-        length = math.sqrt(max(0.0, delta.norm**2 - inner * scale)) / norm
-        changed = (changed - scale * seen) / norm
-        return _Projected(slot.stack, slot.layer, seen / norm, changed, length)
+    Raises:
+        BaseError: the base cannot be read.
+        RequestError: the model cannot be read.
+    """
+    groups: dict[tuple[str, int], list[_Projected]] = {}
 
-    def take(self, measured: _Projected | None) -> None:
-        if measured is not None and measured.length > NO_UPDATE:
-            self._seen.append(measured)
-
-    def edit(self) -> DirectionEdit | None:
-        """The edit that most matrices show; None where none stands out."""
-        layers: dict[str, set[int]] = {}
-        for placement in self.base.weights().placed.placements:
-            if placement.slot.role in WRITERS:
-                layers.setdefault(placement.slot.stack, set()).add(placement.slot.layer)
-        groups: dict[tuple[str, int], list[_Projected]] = {}
-        for seen in self._seen:
+    def take(seen: _Projected | None) -> None:
+        if seen is not None and seen.length > NO_UPDATE:
             groups.setdefault((seen.stack, len(seen.weight)), []).append(seen)
-        edits = [
-            edit
-            for (stack, _), group in sorted(groups.items())
-            if (edit := _find_edit(stack if len(layers) > 1 else "", group, len(layers[stack])))
-        ]
-        return max(edits, key=lambda edit: edit.z, default=None)
+
+    indexer.collect_updates(base, model, partial(_project, base), take, WRITERS)
+    layers: dict[str, set[int]] = {}
+    for placement in base.weights().placed.placements:
+        if placement.slot.role in WRITERS:
+            layers.setdefault(placement.slot.stack, set()).add(placement.slot.layer)
+    edits = [
+        edit
+        for (stack, _), group in sorted(groups.items())
+        if (edit := _find_edit(stack if len(layers) > 1 else "", group, len(layers[stack])))
+    ]
+    return max(edits, key=lambda edit: edit.z, default=None)
+
+
+def _project(base: indexer.Base, update: indexer.MatrixUpdate) -> _Projected | None:
+    """One matrix through random columns; None where it is not changed."""
+    delta, slot = update.delta, update.slot
+    if delta is None or slot.role not in WRITERS:
+        return None
+    seed = slot.layer * len(ROLES) + ROLES.index(slot.role)
+    with base.weights().matrix((slot, update.part)) as stored:
+        weight = stored.float()
+        omega = indexer.gaussian_directions(seed, 2 * COLUMNS, weight.shape[1]).T
+        square = float(torch.linalg.vector_norm(weight)) ** 2
+        if square == 0.0:
+            return None
+        seen = weight @ omega
+        if isinstance(delta, indexer.DenseDelta):
+            changed = delta.matrix @ omega
+            inner = float(torch.linalg.vecdot(delta.matrix, weight).double().sum())
+        else:
+            changed = delta.left @ (delta.right @ omega)
+            inner = float(((delta.left.T @ weight) * delta.right).double().sum())
+    scale, norm = inner / square, math.sqrt(square)
+    length = math.sqrt(max(0.0, delta.norm**2 - inner * scale)) / norm
+    changed = (changed - scale * seen) / norm
+    return _Projected(slot.stack, slot.layer, seen / norm, changed, length)
 
 
 def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> DirectionEdit | None:
@@ -165,21 +168,20 @@ def _find_edit(stack: str, group: Sequence[_Projected], n_layers: int) -> Direct
         return None
     edits = []
     for direction in directions[:CANDIDATES]:
-        edited = [place for place, seen in enumerate(pairs) if _lost(direction, *seen).is_edited]
+        *_, edited = _losses(direction, pairs)
         if len(edited) < LEAST_MATRICES:
             continue
-        direction = _removed([pairs[place] for place in edited])
-        losses = [_lost(direction, *seen) for seen in pairs]
-        edited = [place for place, loss in enumerate(losses) if loss.is_edited]
-        z = -sum(loss.cosine for loss in losses) * math.sqrt(COLUMNS / len(losses))
+        removed = _removed([pairs[place] for place in edited])
+        cosines, strengths, edited = _losses(removed, pairs)
+        z = -sum(cosines) * math.sqrt(COLUMNS / len(pairs))
         if len(edited) < LEAST_MATRICES or z < LEAST_Z:
             continue
         left, weakest = _weakened([pairs[place] for place in edited])
         if n_removed := _count_removed(left):
             layers = tuple(sorted({group[place].layer for place in edited}))
             if n_removed > 1:
-                losses = [_lost(weakest[:n_removed], *seen) for seen in pairs]
-            middle = statistics.median(losses[place].strength for place in edited)
+                _, strengths, _ = _losses(weakest[:n_removed], pairs)
+            middle = statistics.median(strengths[place] for place in edited)
             edit = DirectionEdit(stack, layers, n_layers, middle, z, n_removed)
             edits.append((len(edited), edit))
     return max(edits, key=lambda edit: (edit[0], edit[1].z))[1] if edits else None
@@ -226,37 +228,22 @@ def _removed(pairs: Sequence[_Pair]) -> torch.Tensor:
     return removed
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """What a matrix lost along a direction, or some, by the second half of the columns: the cosine
-    of qᵀΔW and qᵀW, and the share of qᵀW that was removed."""
-
-    cosine: float
-    strength: float
-
-    @property
-    def is_edited(self) -> bool:
-        return self.cosine <= EDITED_COSINE and self.strength >= LEAST_STRENGTH
-
-
-def _lost(directions: torch.Tensor, weight: torch.Tensor, update: torch.Tensor) -> _Loss:
-    before = (directions @ weight[:, COLUMNS:]).flatten()
-    change = (directions @ update[:, COLUMNS:]).flatten()
-    inner, square = float(before @ change), float(before @ before)
-    norm = math.sqrt(square * float(change @ change))
-    return _Loss(inner / norm if norm > 0.0 else 0.0, -inner / square if square > 0.0 else 0.0)
-
-
-def find_direction_edit(base: indexer.Base, model: str) -> DirectionEdit | None:
-    """The edit along one direction in a model's files, a folder or Hub id, against its base's.
-
-    Reads the matrices that write to the residual stream, about a third of the weights. Peak: a
-    tensor pair in float32 for each thread, and 1 KiB a row of these matrices.
-
-    Raises:
-        BaseError: the base cannot be read.
-        RequestError: the model cannot be read.
-    """
-    search = DirectionSearch(base)
-    indexer.collect_updates(base, model, search.measure, search.take, WRITERS)
-    return search.edit()
+def _losses(
+    directions: torch.Tensor, pairs: Sequence[_Pair]
+) -> tuple[list[float], list[float], list[int]]:
+    """What each matrix lost along a direction, or some, by the second half of the columns: the
+    cosines of qᵀΔW and qᵀW, the shares of qᵀW that were removed, and which matrices are edited."""
+    cosines, strengths = [], []
+    for weight, update in pairs:
+        before = (directions @ weight[:, COLUMNS:]).flatten()
+        change = (directions @ update[:, COLUMNS:]).flatten()
+        inner, square = float(before @ change), float(before @ before)
+        norm = math.sqrt(square * float(change @ change))
+        cosines.append(inner / norm if norm > 0.0 else 0.0)
+        strengths.append(-inner / square if square > 0.0 else 0.0)
+    edited = [
+        place
+        for place, (cosine, strength) in enumerate(zip(cosines, strengths, strict=True))
+        if cosine <= EDITED_COSINE and strength >= LEAST_STRENGTH
+    ]
+    return cosines, strengths, edited
