@@ -2,210 +2,73 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from ...arrays import Float64
 from ...errors import ModelError, RequestError
-from ...indexer import Key, OpenUpdate, Placement, name_some
+from ...indexer import DenseDelta, Key, LowRankDelta, MatrixUpdate, OpenUpdate, factorise
 from ...results import count
 from ...store import Track
-from .low_rank import FactorCollector, deal_out
-from .other_tensors import OtherTensors, architecture, compare_others, name_in_memory, saved_modules
-from .peft_folder import CARD, DTYPES, PREFIX, SETTINGS, WEIGHTS, new_folder, rank_pattern
+from .other_tensors import compare_others
+from .peft_folder import CARD, SETTINGS, WEIGHTS, PeftAdapter, new_folder
 
 MATRIX_BYTES = 1 << 30
 """Memory for the matrices that are compared at once; one that is larger is compared alone."""
 
 DEFAULT_RANK = 16
 
-SMALL_BYTES, NAMED_BYTES = 4096, 256
-"""Of card and settings, and of what is said of one tensor beside its name four times, at most."""
+SEED, POWER_STEPS, MARGIN = 0, 2, 8
+"""Of the randomised SVD, which computes half as many ranks more than are kept, and `MARGIN`. One
+power step alone left 2 % (rank 16) to 4 % (rank 64) more of a real fine-tune than the exact SVD,
+this .2 % (docs/extract-adapter.md)."""
 
-_TASKS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (r"(ForSequenceClassification)$", "SEQ_CLS", ("classifier", "score")),
-    (r"(ForTokenClassification)$", "TOKEN_CLS", ("classifier", "score")),
-    (r"(ForQuestionAnswering)$", "QUESTION_ANS", ("qa_outputs",)),
-    (r"(ForCausalLM|LMHeadModel)$", "CAUSAL_LM", ()),
-    (r"^(T5|MT5|UMT5|M?Bart|Pegasus|Marian|LED|LongT5).*Generation$", "SEQ_2_SEQ_LM", ()),
-    (r"Model$", "FEATURE_EXTRACTION", ()),
-)
-"""By architecture: PEFT's task, and the modules that PEFT then saves by itself."""
-
-_CARD = """---
-{front}library_name: peft
-tags: [lora, deltadex]
----
-
-A LoRA adapter extracted by `deltadex extract-adapter` from a full fine-tune. It leaves out
-{error:.4f} of the layers' update (relative Frobenius norm); all else is exact.
-{notes}
-"""
+BLOCK_VALUES = 1 << 22
+"""Entries of ΔW less its factors that are held at once."""
 
 
-@dataclass(frozen=True)
-class Extraction:
-    """What an adapter of an open model consists of.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedUpdate:
+    """What is known of one module's ΔW.
 
     Attributes:
-        dtype: Type of the factors; what is saved whole keeps its own.
+        shape: (out, in).
+        norm: |ΔW|, Frobenius; 0 where it is an exact zero.
+        sigma: The leading singular values, descending.
+        rest: |ΔW − UΣVᵀ| with all of `sigma`, measured on the difference itself.
+        rows: Of each rank U√Σ and √ΣVᵀ side by side, (rank, out + in).
     """
 
-    update: OpenUpdate
-    others: OtherTensors
-    factors: FactorCollector
-    dtype: torch.dtype
+    key: Key
+    shape: tuple[int, int]
+    norm: float = 0.0
+    sigma: Float64[np.ndarray, " rank"] = field(default_factory=lambda: np.zeros(0), compare=False)
+    rest: float = 0.0
+    rows: torch.Tensor = field(default_factory=lambda: torch.zeros(0), compare=False)
 
-    @cached_property
-    def _task(self) -> tuple[str | None, tuple[str, ...]]:
-        name = architecture(self.update.member.config)
-        fitting = ((task, own) for pattern, task, own in _TASKS if re.search(pattern, name))
-        return next(fitting, (None, ()))
-
-    @cached_property
-    def module_of(self) -> dict[Key, str]:
-        """The path of every layer module that no saved module holds."""
-        paths = {p.key: self._path(p) for p in self.update.placed.placements}
-        inside = tuple(f"{module}." for module in self.saved)
-        return {key: path for key, path in paths.items() if not f"{path}.".startswith(inside)}
-
-    @cached_property
-    def layers(self) -> frozenset[str]:
-        return frozenset(map(self._path, self.update.placed.placements))
-
-    @cached_property
-    def biases(self) -> frozenset[str]:
-        """Biases of layer modules that changed; a `ModelError` where the base has none."""
-        names = {
-            name
-            for name in self.others.changed
-            if name.endswith(".bias") and name.removesuffix(".bias") in self.layers
-        }
-        if new := sorted(names - self.others.in_base.keys()):
-            line = f"the base's layers have no bias {new[0]!r}; LoRA cannot add one"
-            raise ModelError("unknown-targets", line)
-        return frozenset(names)
-
-    @cached_property
-    def saved(self) -> list[str]:
-        """The modules that are saved whole."""
-        changed = {name for name in self.others.changed - self.biases if "." in name}
-        return saved_modules(changed, self.others.stored.keys(), self._task[1])
-
-    def bias_of(self, ranks: Mapping[Key, int]) -> str:
-        """How biases are written: as addends (`lora`) where every layer module has one in the base,
-        since PEFT merges no other, and all that changed are targets; else in the place of the
-        base's (`all`)."""
-        if not self.biases:
-            return "none"
-        targets = {f"{self.module_of[key]}.bias" for key in ranks}
-        every = {f"{module}.bias" for module in self.module_of.values()}
-        is_added = self.biases <= targets and every <= self.others.in_base.keys()
-        return "lora" if is_added else "all"
-
-    def settings(self, ranks: Mapping[Key, int]) -> bytes:
-        """`adapter_config.json`: B A is ΔW as it is, since every alpha is the module's rank."""
-        placed, base, bias = self.update.placed.by_key, self.update.weights, self.bias_of(ranks)
-        by_module = {self.module_of[key]: rank for key, rank in ranks.items()}
-        usual, pattern = rank_pattern(by_module)
-        chosen = {
-            "alpha_pattern": pattern,
-            "base_model_name_or_path": base.name,
-            "bias": "all" if bias == "all" else "none",
-            "fan_in_fan_out": any(placed[key].transposed for key in ranks),
-            "inference_mode": True,
-            "init_lora_weights": True,
-            "lora_alpha": usual,
-            "lora_dropout": 0.0,
-            "modules_to_save": sorted(self.saved) or None,
-            "peft_type": "LORA",
-            "r": usual,
-            "rank_pattern": pattern,
-            "revision": base.revision,
-            "target_modules": sorted(by_module),
-            "task_type": self._task[0],
-            "use_dora": False,
-            "use_rslora": False,
-            **({"lora_bias": True} if bias == "lora" else {}),
-        }
-        return (json.dumps(chosen, indent=2) + "\n").encode()
-
-    def card(self, error: float) -> bytes:
-        name = self.update.base.name
-        front = "" if Path(name).is_absolute() else f"base_model: {json.dumps(name)}\n"
-        notes = "".join(f"\n{note}\n" for note in self.notes)
-        return _CARD.format(front=front, error=error, notes=notes).encode()
-
-    @property
-    def notes(self) -> list[str]:
-        refs, of_base = self.update.checkpoint.tensors, self.update.weights.checkpoint.tensors
-        notes = []
-        for name, tensor in sorted(self.others.in_base.items()):
-            ours, theirs = refs[self.others.stored[name]].shape, of_base[tensor].shape
-            if ours != theirs:
-                line = f"{name} is {_sizes(ours)}, in the base {_sizes(theirs)}: bring the base to "
-                resize = f"; model.resize_token_embeddings({ours[0]}) does it for embeddings"
-                notes.append(f"{line}this shape before PEFT loads the adapter{resize}")
-        return notes
-
-    def tensors(self, ranks: Mapping[Key, int]) -> dict[str, torch.Tensor]:
-        """The tensors of the file, for modules of these ranks, each at least 1."""
-        tensors: dict[str, torch.Tensor] = {}
-        bias = self.bias_of(ranks)
-        for key, rank in ranks.items():
-            path = f"{PREFIX}{self.module_of[key]}"
-            a, b, _ = self.factors.updates[key].factors(rank, self.dtype)
-            tensors |= {f"{path}.lora_A.weight": a, f"{path}.lora_B.weight": b}
-            if bias == "lora":
-                tensors[f"{path}.lora_B.bias"] = self._addend(f"{self.module_of[key]}.bias")
-        targets = {self.module_of[key] for key in ranks}
-        for name in sorted(self.biases) if bias == "all" else ():
-            module = name.removesuffix(".bias")
-            owner = f"{module}.base_layer" if module in targets else module
-            tensors[f"{PREFIX}{owner}.bias"] = self._stored(name)
-        return tensors | {f"{PREFIX}{name}": self._stored(name) for name in self._whole()}
-
-    def _whole(self) -> Iterable[str]:
-        """The parameters that are saved whole, but biases of layer modules."""
-        inside = tuple(f"{module}." for module in self.saved)
-        for name in sorted(self.others.stored):
-            if name.startswith(inside) or ("." not in name and name in self.others.changed):
-                yield name
-
-    def fixed_bytes(self) -> int:
-        """Of the folder without factors, at most."""
-        refs = self.update.checkpoint.tensors
-        whole = [*self._whole(), *self.biases]
-        stored = [refs[self.others.stored[name]] for name in whole]
-        values = sum(ref.stop - ref.start for ref in stored)
-        # biases are float32 where they are addends, one for each module
-        values += 4 * sum(p.shape[0] for p in self.update.placed.placements) if self.biases else 0
-        names = [*whole, *self.module_of.values()]
-        small = SMALL_BYTES + sum(len(note) for note in self.notes)
-        return values + small + sum(NAMED_BYTES + 4 * len(name) for name in names)
-
-    def _path(self, placement: Placement) -> str:
-        name = name_in_memory(placement.tensor, self.update.member.config)
-        return name.removesuffix(".weight")
-
-    def _addend(self, name: str) -> torch.Tensor:
-        base = self.update.weights.checkpoint
-        return self._stored(name).float() - base.read(self.others.in_base[name]).float()
-
-    def _stored(self, name: str) -> torch.Tensor:
-        """A parameter; a `ModelError` for one with NaN or infinity."""
-        stored = self.update.checkpoint.read(self.others.stored[name])
-        if not bool(stored.isfinite().all()):
-            raise ModelError("non-finite", f"tensor {name!r} holds NaN or infinity")
-        return stored.clone()
+    def factors(self, rank: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """A (rank, in) and B (out, rank) as they are written, and |rounding|² of their product;
+        ranks that ΔW does not have are zeros."""
+        rows = torch.zeros(rank, sum(self.shape))
+        if len(self.rows):
+            rows[: len(self.sigma)] = self.rows[:rank]
+        left, right = rows[:, : self.shape[0]], rows[:, self.shape[0] :]
+        a = right.to(dtype).clone()
+        b = left.T.to(dtype).clone(memory_format=torch.contiguous_format)
+        if dtype == torch.float32:
+            return a, b, 0.0
+        rounding = LowRankDelta(
+            torch.cat([b.float(), left.T], dim=1), torch.cat([a.float(), -right])
+        )
+        return a, b, rounding.norm**2
 
 
 def extract_adapter(
@@ -232,21 +95,23 @@ def extract_adapter(
     Peak: the adapter, and `MATRIX_BYTES` of matrices or the largest one.
     """
     with new_folder(target, replaces=replaces) as partial_folder:
-        others = compare_others(update)
-        extraction = Extraction(update, others, FactorCollector(), DTYPES[dtype])
-        ranks = _measured(extraction, rank, budget, track)
+        adapter = PeftAdapter(update, compare_others(update))
+        keys, factor_type = list(adapter.module_of), getattr(torch, dtype)
+        if budget is None:
+            updates = _collect(update, dict.fromkeys(keys, rank or DEFAULT_RANK), track)
+            ranks = {key: len(updates[key].sigma) for key in keys if updates[key].norm > 0}
+        else:
+            updates, ranks = _under_budget(adapter, budget, factor_type.itemsize, track)
         if not ranks:
-            if not others.changed:
+            if not adapter.others.changed:
                 line = "every tensor equals the base's; there is nothing to extract"
                 raise ModelError("no-update", line)
             # PEFT wants a target: the smallest, with factors of zeros
-            known = extraction.factors.updates.values()
-            ranks = {min(known, key=lambda known: sum(known.shape)).key: 1}
-        tensors = extraction.tensors(ranks)
-        save_file(tensors, partial_folder / WEIGHTS, metadata={"format": "pt"})
-        slots, error = _errors(extraction, ranks)
-        (partial_folder / SETTINGS).write_bytes(extraction.settings(ranks))
-        (partial_folder / CARD).write_bytes(extraction.card(error))
+            ranks = {min(updates.values(), key=lambda known: sum(known.shape)).key: 1}
+        factors, slots, error = _factors(adapter, updates, ranks, factor_type)
+        save_file(adapter.tensors(factors), partial_folder / WEIGHTS, metadata={"format": "pt"})
+        (partial_folder / SETTINGS).write_bytes(adapter.settings(ranks))
+        (partial_folder / CARD).write_bytes(adapter.card(error))
         n_bytes = sum(path.stat().st_size for path in partial_folder.iterdir())
     return {
         "model": update.member.record.id,
@@ -255,91 +120,148 @@ def extract_adapter(
         "bytes": n_bytes,
         "error": error,
         "dtype": dtype,
-        "task": extraction._task[0],
-        "saved": extraction.saved,
-        "biases": {"none": None, "lora": "added", "all": "replaced"}[extraction.bias_of(ranks)],
-        "notes": extraction.notes,
+        "task": adapter.task[0],
+        "saved": adapter.saved,
+        "biases": adapter.bias_of(ranks),
+        "notes": adapter.notes,
         "slots": slots,
     }
 
 
-def _measured(
-    extraction: Extraction, rank: int | None, budget: int | None, track: Track
-) -> dict[Key, int]:
-    """Ranks of the modules that get some, in the model's order, once their factors are known."""
-    factors, keys = extraction.factors, list(extraction.module_of)
-    shapes = {p.key: p.shape for p in extraction.update.placed.placements}
-    if not keys:
-        paths = [f"{path}." for path in extraction.layers]
-        whole = [m for m in extraction.saved if any(path.startswith(f"{m}.") for path in paths)]
-        line = "modules that are saved whole, as other parameters in them changed, hold every layer"
-        line = f"{line} ({name_some(whole)}): there is nothing that LoRA could target"
-        raise ModelError("unknown-targets", line)
-    if budget is None:
-        factors.ranks = dict.fromkeys(keys, rank or DEFAULT_RANK)
-        _collect(extraction, set(keys), track)
-        return {
-            key: len(factors.updates[key].sigma) for key in keys if factors.updates[key].norm > 0
-        }
-    width = extraction.dtype.itemsize
-    full = {key: min(shapes[key]) for key in keys}
-    fixed = extraction.fixed_bytes()
-    left = budget - fixed
-    cheapest = min(width * sum(shapes[key]) for key in keys)
+def _under_budget(
+    adapter: PeftAdapter, budget: int, value_bytes: int, track: Track
+) -> tuple[dict[Key, ExtractedUpdate], dict[Key, int]]:
+    """The updates of all modules, and the ranks that the budget holds of each."""
+    shapes = {p.key: p.shape for p in adapter.update.placed.placements}
+    costs = {key: value_bytes * sum(shapes[key]) for key in adapter.module_of}  # of a rank
+    fixed = adapter.fixed_bytes()
+    left, cheapest = budget - fixed, min(costs.values())
     if left < cheapest:
         raise RequestError(
             f"--bytes {budget}: {fixed + cheapest} are needed for one rank beside what is saved "
-            f"whole, {count(len(extraction.saved), 'module')} such as embeddings, norms and heads"
+            f"whole, {count(len(adapter.saved), 'module')} such as embeddings, norms and heads"
         )
-    limits = {key: min(full[key], left // (width * sum(shapes[key]))) for key in keys}
-    even = left // sum(width * sum(shape) for shape in map(shapes.__getitem__, keys))
+    limits = {key: min(*shapes[key], left // cost) for key, cost in costs.items()}
+    even = left // sum(costs.values())
     # one also where it does not fit: the error of all counts what is left out
-    factors.ranks = {key: max(1, min(limit, 2 * even + 8)) for key, limit in limits.items()}
-    wanted = set(keys)
+    wanted = {key: max(1, min(limit, 2 * even + 8)) for key, limit in limits.items()}
+    updates: dict[Key, ExtractedUpdate] = {}
+    computed: dict[Key, int] = {}
     while wanted:
-        _collect(extraction, wanted, track)
-        ranks = deal_out([factors.updates[key] for key in keys], left, width)
+        for key in wanted:
+            updates.pop(key, None)  # the factors that are computed anew need its memory
+        updates |= _collect(adapter.update, wanted, track)
+        computed |= wanted
+        ranks = deal_out([updates[key] for key in costs], left, value_bytes)
         # the modules that were given every rank that was computed of them
-        wanted = {k for k, rank in ranks.items() if rank == factors.ranks[k] < limits[k]}
-        doubled = {key: min(limits[key], 2 * factors.ranks[key]) for key in wanted}
-        factors.ranks = {**factors.ranks, **doubled}
-    return {key: rank for key, rank in ranks.items() if rank}
+        full = [key for key, rank in ranks.items() if rank == computed[key] < limits[key]]
+        wanted = {key: min(limits[key], 2 * computed[key]) for key in full}
+    return updates, {key: rank for key, rank in ranks.items() if rank}
 
 
-def _collect(extraction: Extraction, keys: set[Key], track: Track) -> None:
-    """Collect the factors of these modules; a `ModelError` for experts that changed."""
-    extraction.factors.ticks = iter(track(range(len(keys)), "layer matrices", total=len(keys)))
-    extraction.update.collect(extraction.factors.measure, extraction.factors.take, keys)
-    for _ in extraction.factors.ticks:
+def _collect(
+    update: OpenUpdate, ranks: Mapping[Key, int], track: Track
+) -> dict[Key, ExtractedUpdate]:
+    """The updates of modules, with so many ranks of each; a `ModelError` for changed experts."""
+    ticks = iter(track(range(len(ranks)), "layer matrices", total=len(ranks)))
+    updates: dict[Key, ExtractedUpdate] = {}
+
+    def take(measured: ExtractedUpdate) -> None:
+        updates[measured.key] = measured
+        next(ticks, None)
+
+    update.collect(lambda matrix: _measure(matrix, ranks), take, set(ranks))
+    for _ in ticks:
         pass
-    placed = extraction.update.placed.by_key
-    for known in extraction.factors.updates.values():
+    for known in updates.values():
         if known.norm > 0 and "expert." in known.key[1]:
-            line = f"{placed[known.key].tensor!r} changed: experts of a mixture are no modules that"
+            tensor = update.placed.by_key[known.key].tensor
+            line = f"{tensor!r} changed: experts of a mixture are no modules that"
             line = f"{line} LoRA of PEFT can target in transformers 5"
             raise ModelError("unknown-targets", line)
+    return updates
 
 
-def _errors(extraction: Extraction, ranks: Mapping[Key, int]) -> tuple[list[dict[str, Any]], float]:
-    """Rank and relative error of every module that changed, and the error of all of them."""
-    slots, left, whole = [], 0.0, 0.0
-    for key in extraction.module_of:
-        known = extraction.factors.updates.get(key)
-        if known is None or known.norm == 0:
+def _measure(update: MatrixUpdate, ranks: Mapping[Key, int]) -> ExtractedUpdate:
+    key, delta = (update.slot, update.part), update.delta
+    if not isinstance(delta, DenseDelta):
+        return ExtractedUpdate(key=key, shape=update.shape)
+    rank = min(ranks[key], *update.shape)
+    computed = rank + rank // 2 + MARGIN
+    # power steps lose directions below 1e-3 of σ₁, and all directions need none
+    steps = POWER_STEPS if computed < min(delta.shape) else 0
+    factors = factorise(delta, computed, seed=SEED, power_steps=steps).first(rank)
+    root = factors.sigma.sqrt()
+    rows = torch.cat([factors.u * root, factors.v * root]).T.contiguous()
+    return ExtractedUpdate(
+        key=key,
+        shape=update.shape,
+        norm=delta.norm,
+        sigma=factors.sigma.double().numpy(),
+        rest=_left_out(delta.matrix, rows),
+        rows=rows,
+    )
+
+
+def _left_out(matrix: torch.Tensor, rows: torch.Tensor) -> float:
+    """|ΔW − BA|, Frobenius, some rows of ΔW at a time."""
+    n_out = len(matrix)
+    left, right = rows[:, :n_out].T, rows[:, n_out:]
+    if matrix.stride(-1) != 1:
+        matrix, left, right = matrix.T, right.T, left.T
+    height = max(1, BLOCK_VALUES // max(1, matrix.shape[1]))
+    norms = []
+    for start in range(0, len(matrix), height):
+        part = slice(start, start + height)
+        difference = torch.addmm(matrix[part], left[part], right, alpha=-1)
+        norms.append(float(torch.linalg.vector_norm(difference)))
+    return math.hypot(*norms)
+
+
+def deal_out(updates: Sequence[ExtractedUpdate], budget: int, value_bytes: int) -> dict[Key, int]:
+    """Ranks by greedy energy: again and again the rank with the largest σ²/(out + in) that still
+    fits the budget of bytes. A module whose next rank does not fit gets no more."""
+    gains = [np.square(update.sigma) / sum(update.shape) for update in updates]
+    owners = np.repeat(np.arange(len(updates)), [len(gain) for gain in gains])
+    order = np.argsort(-np.concatenate(gains), kind="stable") if gains else np.zeros(0, np.int64)
+    ranks = dict.fromkeys((update.key for update in updates), 0)
+    full = set()
+    for owner in owners[order].tolist():
+        update = updates[owner]
+        cost = value_bytes * sum(update.shape)
+        if owner in full or cost > budget:
+            full.add(owner)
             continue
-        rank = ranks.get(key, 0)
-        rounding = known.factors(rank, extraction.dtype)[2] if rank else 0.0
-        energy = known.energy_left(rank) + rounding
+        ranks[update.key] += 1
+        budget -= cost
+    return ranks
+
+
+def _factors(
+    adapter: PeftAdapter,
+    updates: Mapping[Key, ExtractedUpdate],
+    ranks: Mapping[Key, int],
+    dtype: torch.dtype,
+) -> tuple[dict[Key, tuple[torch.Tensor, torch.Tensor]], list[dict[str, Any]], float]:
+    """A and B of every target, rank and relative error of every module that changed, and the error
+    of all of them.
+
+    |ΔW − UΣVᵀ|² with the first of the factors is a sum of squares: UᵀΔW = ΣVᵀ, so the rest and
+    every term are orthogonal.
+    """
+    factors, slots, left, whole = {}, [], 0.0, 0.0
+    for key, module in adapter.module_of.items():
+        known, rank, rounding = updates[key], ranks.get(key, 0), 0.0
+        if rank:
+            a, b, rounding = known.factors(rank, dtype)
+            factors[key] = a, b
+        if known.norm == 0:
+            continue
+        energy = known.rest**2 + float(np.square(known.sigma[rank:]).sum()) + rounding
         left, whole = left + energy, whole + known.norm**2
-        slots.append(
-            {
-                "slot": _label(key),
-                "module": extraction.module_of[key],
-                "rank": rank,
-                "error": math.sqrt(energy) / known.norm,
-            }
-        )
-    return slots, math.sqrt(left / whole) if whole else 0.0
+        error = math.sqrt(energy) / known.norm
+        slots.append({"slot": _label(key), "module": module, "rank": rank, "error": error})
+    return factors, slots, math.sqrt(left / whole) if whole else 0.0
 
 
 def _label(key: Key) -> str:
@@ -347,10 +269,6 @@ def _label(key: Key) -> str:
     if "+" in part:
         return f"{slot.stack}.{slot.layer}.{part}"
     return f"{slot}.{part}" if part else str(slot)
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return " × ".join(map(str, shape))
 
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?b?|b)?\s*", re.IGNORECASE)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 import deltadex as dx
 from deltadex.errors import RequestError, StoreFull
 from deltadex.indexer.hub.session import default_session
-from deltadex.provenance.extraction.low_rank import ExtractedUpdate, deal_out
+from deltadex.provenance.extraction.extraction import ExtractedUpdate, deal_out
 from deltadex.provenance.extraction.other_tensors import saved_modules
 from deltadex.records import Slot
 
