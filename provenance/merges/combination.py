@@ -104,7 +104,11 @@ class Pursuit:
         are negative are left out."""
         rows = list(rows)
         while True:
-            weights, energy = self._least_squares(rows)
+            weights, energy = np.zeros((len(rows), len(self.target))), 0.0
+            for block, wanted in enumerate(self.target):
+                parts = self.space.updates[rows, block].astype(np.float64).T
+                weights[:, block] = np.linalg.lstsq(parts, wanted, rcond=1e-9)[0]
+                energy += float(((wanted - parts @ weights[:, block]) ** 2).sum())
             lengths = np.sqrt(self.space.norms[rows])
             sums = (weights * lengths).sum(1)
             if self.signed or not (sums < 0).any():
@@ -113,34 +117,20 @@ class Pursuit:
         order = np.argsort(-np.abs(weights * lengths).sum(1), kind="stable")
         return Combination(tuple(rows[i] for i in order), weights[order], energy)
 
-    def _least_squares(self, rows: Sequence[int]) -> tuple[Weights, float]:
-        weights, energy = np.zeros((len(rows), len(self.target))), 0.0
-        for block, wanted in enumerate(self.target):
-            parts = self.space.updates[rows, block].astype(np.float64).T
-            weights[:, block] = np.linalg.lstsq(parts, wanted, rcond=1e-9)[0]
-            energy += float(((wanted - parts @ weights[:, block]) ** 2).sum())
-        return weights, energy
-
     def _remainder(self, rows: Sequence[int]) -> tuple[Vector, Products, Products]:
         """What a set leaves: of the target, and of every update (squared norms, and products with
         the target's rest)."""
         rest, own, fits = self.target.copy(), self.space.norms.copy(), self._fits.copy()
-        directions: list[tuple[Vector, Products]] = []  # each made orthogonal to those before
-        for row in rows:
-            vector, shares = self.space.updates[row].astype(np.float64), self.space.products_of(row)
-            for direction, theirs in directions * 2:
-                inside = (direction * vector).sum(1)
-                vector = vector - direction * inside[:, None]
-                shares = shares - theirs * inside
-            squares = (vector**2).sum(1)
-            usable = squares > LEAST_OWN * self.space.norms[row]
-            scale = np.where(usable, 1 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
-            vector, shares = vector * scale[:, None], shares * scale
-            directions.append((vector, shares))
-            part = (vector * self.target).sum(1)
-            own -= shares**2
-            fits -= shares * part
-            rest -= vector * part[:, None]
+        for block in range(len(self.target)) if rows else ():
+            lengths = np.sqrt(np.maximum(self.space.norms[rows, block], 1e-300))
+            parts = self.space.updates[rows, block].astype(np.float64) / lengths[:, None]
+            inverse = np.linalg.pinv(parts @ parts.T, rcond=LEAST_OWN, hermitian=True)
+            shares = inverse @ (parts @ self.target[block])
+            products = [self.space.products_of(row)[:, block] for row in rows]
+            theirs = np.stack(products, axis=1) / lengths
+            rest[block] -= shares @ parts
+            own[:, block] -= ((theirs @ inverse) * theirs).sum(1)
+            fits[:, block] -= theirs @ shares
         return rest, own, fits
 
     def _best(self, own: Products, fits: Products, excluded: Sequence[int]) -> tuple[int, float]:

@@ -1,17 +1,23 @@
-"""A config file's numbers on rows of every matrix: what the file gives, and how near that comes."""
+"""A config file's numbers on rows of every matrix: what the file gives, and how near that comes.
+
+Formulas: `generalized_task_arithmetic.py` and `sparsify.py` of mergekit 0.1.5, over the updates of
+the parents. Weights are those of its config files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 
 from ...arrays import Bool, Float64
 from ...indexer import Key
-from .merge_formulas import Formula, Method, combine
+
+Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
 
 Matrices = Mapping[Key, torch.Tensor]
 
@@ -47,6 +53,18 @@ MOST_SEARCHED = 0.6
 
 SEARCHED = 60_000
 """Entries by which the numbers of TIES are searched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """One of mergekit's generalised task arithmetic. `elects`: entries against the majority's sign
+    are left out; `normalises`: divides by the weights that count."""
+
+    elects: bool = False
+    normalises: bool = False
+
+
+TASK_ARITHMETIC, TIES = Formula(), Formula(elects=True, normalises=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +118,7 @@ class Reconstruction:
 class MergeRows:
     """Entries of all matrices side by side, in the file's arithmetic. `wanted`: ΔW of the merge;
     `parts`: of its parents; `slack`: how far an entry may be off; `step`: of the storage type, both
-    absolute; `places`: where a file may give weights of their own; empty where it cannot."""
+    absolute; `places`: of each matrix; where a file gives one weight to all, one place."""
 
     pieces: list[slice]
     base: Entries
@@ -149,7 +167,7 @@ class MergeRows:
             step=eps * 2.0 ** np.floor(np.log2(np.maximum(np.abs(result), 1e-30))),
             stored=dtype,
             arithmetic=arithmetic,
-            places=[places[key] for key in keys] if places else [],
+            places=[places[key] if places else (0, False) for key in keys],
         )
 
     @property
@@ -225,3 +243,19 @@ def combined(
     own = torch.from_numpy(rows.spread(weights)).to(rows.arithmetic)
     merged = combine(parts, own, formula)
     return rows.kept_as(base + (merged * scale if scale != 1 else merged))
+
+
+def combine(parts: torch.Tensor, weights: torch.Tensor, formula: Formula) -> torch.Tensor:
+    """ΔW of a merge: parts (parents, …), trimmed or dropped already, weights (parents, …)."""
+    weighted = parts * weights
+    if not formula.elects:
+        merged = weighted.sum(0)
+        divisor = weights.sum(0)
+        divisor = torch.where(divisor.abs() < 1e-8, 1.0, divisor)
+    else:
+        majority = (weighted.sum(0) >= 0) * 2.0 - 1.0
+        counts = weighted.sign() == majority
+        merged = (weighted * counts).sum(0)
+        divisor = (weights * counts).sum(0)
+        divisor = torch.where(divisor == 0, 1.0, divisor)
+    return merged / divisor if formula.normalises else merged

@@ -22,7 +22,7 @@ from ...arrays import Float32, Float64
 from ...records import LINEAR_DIM, LINEAR_LAYER_DIM
 from ...store import FamilyUpdates
 from .combination import MOST_PARENTS, Allowed, Combination, Pursuit, Space
-from .merge_formulas import Method
+from .file_on_rows import Method
 
 Kind = Literal["merge", "scaled", "copy", "part", "none", "rounding"]
 """`merge`: parents and weights explain it; `scaled`: one model, interpolated with the base;
@@ -338,19 +338,15 @@ class _Search:
         if not changed.any():
             return 0.0
         kept = np.nan_to_num(theirs.zero_share[:, changed], nan=1.0).prod(0)
-        rounded = _rounded_away(own.noise_floor[0, changed] / own.fro_norm[0, changed])
+        # of Gaussian weights, storage rounds this share of Gaussian changes to none
+        roundings = np.nan_to_num(own.noise_floor[0, changed] / own.fro_norm[0, changed])
+        half_steps = roundings * math.sqrt(3) / ROUNDING_OF_HALF_STEP
+        binades = 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES))
+        rounded = erf(half_steps[:, None] * binades / math.sqrt(2)).mean(1)
         expected = np.maximum(kept, rounded)
         seen = np.nan_to_num(own.zero_share[0, changed], nan=1.0)
         shares = np.maximum(0.0, seen - expected) / np.maximum(1 - expected, 1e-3)
         return float(shares.mean())
-
-
-def _rounded_away(roundings: Float64[np.ndarray, " slots"]) -> Float64[np.ndarray, " slots"]:
-    """The share of Gaussian changes of Gaussian weights that storage rounds to none, by |rounding|
-    over |ΔW|; 0 where that is unknown."""
-    half_steps = np.nan_to_num(roundings) * math.sqrt(3) / ROUNDING_OF_HALF_STEP
-    binades = 2.0 ** np.floor(np.log2(GAUSSIAN_SIZES))
-    return np.asarray(erf(half_steps[:, None] * binades / math.sqrt(2)).mean(1))
 
 
 def _features(updates: FamilyUpdates) -> Float32[np.ndarray, "models features"]:

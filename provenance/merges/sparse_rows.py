@@ -16,19 +16,21 @@ import numpy as np
 from ...arrays import Bool, Float64
 from .file_on_rows import (
     MOST_SEARCHED,
+    TIES,
     Entries,
+    Formula,
     MergeRows,
+    Method,
     PerParent,
     PerPiece,
     Reconstruction,
     combined,
     evaluated,
 )
-from .merge_formulas import TIES, Formula, Method
 
+SetValues = Float64[np.ndarray, "sets entries"]
 Chosen = Bool[np.ndarray, " entries"]
 Kept = Bool[np.ndarray, "parents entries"]
-SetValues = Float64[np.ndarray, "sets entries"]
 
 MOST_ERROR = 0.4
 """|file − merge| / |ΔW| from which no threshold is looked for."""
@@ -81,10 +83,11 @@ def sparse(rows: MergeRows, guess: PerParent) -> Iterator[Reconstruction]:
 
 
 class _Trimming:
-    """How large each entry of a parent is among those of its matrix: 0 the largest, 1 the least."""
+    """TIES of rows. `ranks`: how large each entry of a parent is among those of its matrix: 0 the
+    largest, 1 the least."""
 
-    def __init__(self, rows: MergeRows) -> None:
-        self.rows, self.ranks = rows, np.empty_like(rows.parts)
+    def __init__(self, rows: MergeRows, formula: Formula) -> None:
+        self.rows, self.formula, self.ranks = rows, formula, np.empty_like(rows.parts)
         for piece in rows.pieces:
             order = np.argsort(-np.abs(rows.parts[:, piece]), axis=1, kind="stable")
             places = np.arange(piece.stop - piece.start) / (piece.stop - piece.start)
@@ -93,7 +96,7 @@ class _Trimming:
     def masks(self, kept: PerPiece) -> Bool[np.ndarray, "parents entries"]:
         return np.asarray(self.ranks < self.rows.spread(kept))
 
-    def weights(self, kept: PerPiece, formula: Formula) -> tuple[PerParent, float]:
+    def weights(self, kept: PerPiece) -> tuple[PerParent, float]:
         """Those with which kept entries give the merge best, and its length.
 
         Those of an entry's sign are added. Of a mean, y = s Σ w x / Σ w: entries of one parent
@@ -101,7 +104,7 @@ class _Trimming:
         """
         rows = self.rows
         counted = rows.parts * (self.masks(kept) & (np.sign(rows.parts) == np.sign(rows.wanted)))
-        if not formula.normalises:
+        if not self.formula.normalises:
             return np.linalg.lstsq(counted.T, rows.wanted, rcond=1e-9)[0], 1.0
         is_alone = (counted != 0).sum(0) == 1
         alone = counted.sum(0)[is_alone]
@@ -110,13 +113,11 @@ class _Trimming:
         weights = np.abs(np.linalg.eigh(away @ away.T).eigenvectors[:, 0])
         return weights / weights.sum(), scale
 
-    def made(self, weights: PerParent, kept: PerPiece, formula: Formula, scale: float) -> Entries:
+    def made(self, weights: PerParent, kept: PerPiece, scale: float) -> Entries:
         own = np.repeat(weights[:, None], len(self.rows.pieces), axis=1)
-        return combined(self.rows, own, formula, scale, self.masks(kept))
+        return combined(self.rows, own, self.formula, scale, self.masks(kept))
 
-    def cut(
-        self, weights: PerParent, densities: PerParent, formula: Formula, scale: float
-    ) -> PerPiece:
+    def cut(self, weights: PerParent, densities: PerParent, scale: float) -> PerPiece:
         """The share of rows that is kept of each matrix, whose threshold is that of the whole: that
         which fits best, within the standard error of the density."""
         rows = self.rows
@@ -130,7 +131,7 @@ class _Trimming:
                 for offset in np.linspace(-1, 1, 11) * finer:
                     other = kept.copy()
                     other[parent] += offset * width[parent]
-                    misses = (self.made(weights, other, formula, scale) - rows.wanted) ** 2
+                    misses = (self.made(weights, other, scale) - rows.wanted) ** 2
                     tried.append(other[parent])
                     # as likely as so many standard errors from the density
                     away = 4 * (other[parent] - densities[parent]) / width[parent]
@@ -143,12 +144,12 @@ class _Trimming:
 def _fitted_ties(rows: MergeRows, *, normalises: bool) -> Reconstruction:
     """TIES: its densities by descent, from which weights and length follow."""
     formula = replace(TIES, normalises=normalises)
-    thinned = _Trimming(rows.thinned())
+    thinned = _Trimming(rows.thinned(), formula)
 
     def error(densities: PerParent) -> float:
         kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
-        weights, scale = thinned.weights(kept, formula)
-        return thinned.rows.error(thinned.made(weights, kept, formula, scale))
+        weights, scale = thinned.weights(kept)
+        return thinned.rows.error(thinned.made(weights, kept, scale))
 
     grid = [np.full(len(rows.parts), density) for density in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)]
     densities = min(grid, key=error)
@@ -176,13 +177,13 @@ def _descended(error: Callable[[PerParent], float], numbers: PerParent) -> PerPa
 def _written_ties(rows: MergeRows, densities: PerParent, formula: Formula) -> Reconstruction:
     """With the fewest digits that give the merge as well, and the share of rows that is kept of
     each matrix."""
-    trimming = _Trimming(rows)
+    trimming = _Trimming(rows, formula)
     kept = np.repeat(densities[:, None], len(rows.pieces), axis=1)
-    weights, scale = trimming.weights(kept, formula)
-    if rows.error(trimming.made(weights, kept, formula, scale)) < MOST_ERROR:
+    weights, scale = trimming.weights(kept)
+    if rows.error(trimming.made(weights, kept, scale)) < MOST_ERROR:
         for _ in range(2):
-            kept = trimming.cut(weights, densities, formula, scale)
-            weights, scale = trimming.weights(kept, formula)
+            kept = trimming.cut(weights, densities, scale)
+            weights, scale = trimming.weights(kept)
     pooled = np.average(kept, axis=1, weights=[p.stop - p.start for p in rows.pieces])
     densities = np.array([_round_density(density) for density in pooled])
 
@@ -190,7 +191,7 @@ def _written_ties(rows: MergeRows, densities: PerParent, formula: Formula) -> Re
         own = (weights / unit).round() * unit
 
         def make(of: MergeRows) -> Entries:
-            return _Trimming(of).made(own, kept, formula, length)
+            return _Trimming(of, formula).made(own, kept, length)
 
         numbers = {"densities": tuple(densities.tolist()), "normalises": formula.normalises}
         return evaluated(rows, make, "ties", own.round(3).tolist(), scale=length, **numbers)
@@ -205,24 +206,19 @@ def _round_density(density: float) -> float:
     return twentieth if abs(density - twentieth) < 2 * DENSITY_ERROR else round(density, 2)
 
 
-def _sets(n_parents: int) -> Bool[np.ndarray, "sets parents"]:
-    """All sets of parents, the smaller first."""
-    sets = np.array(list(product((True, False), repeat=n_parents)))
-    return np.asarray(sets[np.argsort(sets.sum(1), kind="stable")])
-
-
-def _set_values(rows: MergeRows, gains: PerPiece) -> SetValues:
-    """ΔW of every entry, were it made of a set of parents."""
-    return np.asarray(_sets(len(gains)) @ (rows.parts * rows.spread(gains)))
-
-
-def _decode(rows: MergeRows, values: SetValues, error: float | Entries) -> tuple[Kept, Chosen]:
-    """Which parents each entry is made of, and whether a set fits it: that whose value is nearest,
-    of those within rounding and a relative error of gains."""
+def _decode(
+    rows: MergeRows, gains: PerPiece, error: float | Entries
+) -> tuple[Kept, Chosen, SetValues]:
+    """Which parents each entry is made of; whether a set of them fits it, that whose value is
+    nearest, of those within rounding and a relative error of gains; and ΔW of every entry, were it
+    made of a set, the smaller sets first."""
+    sets = np.array(list(product((True, False), repeat=len(gains))))
+    sets = sets[np.argsort(sets.sum(1), kind="stable")]
+    values = sets @ (rows.parts * rows.spread(gains))
     distances = np.abs(values - rows.wanted)
     distances[distances > rows.slack + error * np.abs(values)] = np.inf
     fits: Chosen = np.isfinite(distances).any(0)
-    return _sets(len(rows.parts))[distances.argmin(0)].T & fits, fits
+    return sets[distances.argmin(0)].T & fits, fits, values
 
 
 def _decoded(rows: MergeRows, guess: PerParent) -> Reconstruction | None:
@@ -234,15 +230,15 @@ def _decoded(rows: MergeRows, guess: PerParent) -> Reconstruction | None:
     lengths = np.array([[piece.stop - piece.start for piece in rows.pieces]])
     rescaled, error = rows.spread(RESCALED / lengths**0.5)[0], GAIN_ERROR[rows.is_fine]
     for narrower in (1.0, 0.5, 0.1, 0.0):
-        values = _set_values(rows, gains)
-        kept, fits = _decode(rows, values, error + narrower * rescaled)
-        clear = _clear(rows, values) & fits
+        kept, fits, values = _decode(rows, gains, error + narrower * rescaled)
+        # entries in which no two sets are so near that rounding could take one for the other
+        apart = np.diff(np.sort(values, axis=0), axis=0).min(0)
+        clear = np.asarray(apart > APART * rows.slack) & fits
         if clear.sum() < LEAST_DECODED:
             return None
         gains = _gains_of(rows, kept, clear, gains)
-    kept, fits = _decode(rows, _set_values(rows, gains), error)
-    wrong = rows.shifted()
-    _, by_chance = _decode(wrong, _set_values(wrong, gains), error)
+    kept, fits = _decode(rows, gains, error)[:2]
+    by_chance = _decode(rows.shifted(), gains, error)[1]
     found = Reconstruction(
         method=None,
         weights=(),
@@ -286,12 +282,6 @@ def _spike(wanted: Entries, part: Entries) -> float:
         return 0.0
     first = int(counts.argmax())
     return float(np.exp(np.median(logs[first : first + counts[first]])))
-
-
-def _clear(rows: MergeRows, values: SetValues) -> Chosen:
-    """Entries in which no two sets are so near that rounding could take one for the other."""
-    apart = np.diff(np.sort(values, axis=0), axis=0).min(0)
-    return np.asarray(apart > APART * rows.slack)
 
 
 def _gains_of(rows: MergeRows, kept: Kept, clear: Chosen, gains: PerPiece) -> PerPiece:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from deltadex.provenance.merges.merge_formulas import TIES, Formula, combine, slerp_weights
+from deltadex.provenance.merges.file_on_rows import TIES, Formula, combine
+from deltadex.provenance.merges.reconstruction import slerp_weights
 
 MERGEKIT = {
     "task_arithmetic": "0.131582 -0.107616 0.144764 0.110577 0.09857 -0.029058 0.074791 0.058068",

@@ -4,8 +4,7 @@ import pytest
 import torch
 from merging import SLOTS, WIDTH, column, random_updates, rows_of, ties, trimmed
 
-from deltadex.provenance.merges.merge_formulas import slerp_weights
-from deltadex.provenance.merges.reconstruction import reconstruct
+from deltadex.provenance.merges.reconstruction import reconstruct, slerp_weights
 
 BASE = torch.randn(len(SLOTS), WIDTH, WIDTH, generator=torch.Generator().manual_seed(1))
 UPDATES = random_updates(4, seed=2) * 0.3
