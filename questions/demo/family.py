@@ -29,7 +29,7 @@ from ..face.database import open as open_catalog
 from ..face.worker import Worker
 from ..find_similar import show_neighbours
 from ..index import show_report
-from ..lineage.screen import show_lineage
+from ..lineage.lineage import show_lineage
 from .texts import train_on_texts
 
 if TYPE_CHECKING:

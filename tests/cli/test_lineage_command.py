@@ -8,7 +8,7 @@ from factories import finetune, make_bert
 from running import run
 from safetensors.torch import save_file
 
-from deltadex.questions.lineage.screen import show_lineage
+from deltadex.questions.lineage.lineage import show_lineage
 
 
 @pytest.fixture(scope="module")
