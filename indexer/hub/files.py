@@ -10,6 +10,7 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -164,14 +165,17 @@ class RemoteBytes:
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
-        transfer = _Transfer(what, start, stop)
+        # without zeros, which are a write of their own
+        buffer, at = np.empty(stop - start, np.uint8).data, start
         call = self._session.call(what, max_bytes=_NO_LIMIT, on_bytes=self._count)
         expired = False
         with call.current(expected_bytes=stop - start):
-            while not transfer.complete:
-                file, before = self._file, transfer.next
+            while at < stop:
+                file, before = self._file, at
                 try:
-                    self._fetch(file, transfer, call)
+                    for piece in self._pieces(file, at, stop, call):
+                        buffer[at - start : at - start + len(piece)] = piece
+                        at += len(piece)
                 except _Expired as err:
                     if expired:
                         line = f"{what}: its storage refuses the signed address ({err})"
@@ -179,8 +183,8 @@ class RemoteBytes:
                     expired = True
                     self._locate_again(file)
                 except _Again as err:
-                    call.failed(err.args[0], brought=transfer.next - before)
-        return transfer.buffer
+                    call.failed(err.args[0], brought=at - before)
+        return buffer
 
     def verify(self) -> Verification | None:
         return "unverified" if self._file.sha256 else None
@@ -188,27 +192,31 @@ class RemoteBytes:
     def close(self) -> None:
         return
 
-    def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
+    def _pieces(self, file: RemoteFile, start: int, stop: int, call: Call) -> Iterator[memoryview]:
+        """The bytes from `start` on as they arrive; `_Again` where they end before `stop`."""
         call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
-        wanted = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
+        wanted = {"Range": f"bytes={start}-{stop - 1}"}
         response = self._session.send("GET", file.url, wanted, stream=True)
         try:
             if response.status_code in _REFUSED:
                 raise _Expired(response.status_code)
             self._require_same_content(response, file)
-            transfer.begin(response, file.size)
+            arriving = _first_byte(response, file, start, stop)
+            is_whole_file = response.status_code == 200
             for chunk in response.iter_raw():
-                transfer.add(chunk)
-                if transfer.complete and transfer.is_whole_file:
+                begin, arriving = arriving, arriving + len(chunk)
+                if arriving > stop and not is_whole_file:
+                    raise _bad(file, "more bytes than requested")
+                yield memoryview(chunk)[max(0, start - begin) : stop - begin]
+                if arriving >= stop and is_whole_file:
                     break
         except RETRIED as err:
-            line = f"{transfer.what}: {describe_error(err)}"
+            line = f"{file.what}: {describe_error(err)}"
             raise _Again(ModelError("hub-unreachable", line)) from None
         finally:
             response.close()
-        if not transfer.complete:
-            line = f"{transfer.what}: answers end at byte {transfer.next} of {transfer.stop}"
-            raise _Again(ModelError("hub-bad-answer", line))
+        if arriving < stop:
+            raise _Again(_bad(file, f"answers end at byte {max(start, arriving)} of {stop}"))
 
     def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
         """Raise where the address hands out something else than before: storage has its own ETags,
@@ -238,57 +246,34 @@ class RemoteBytes:
             self.bytes_fetched += n_bytes
 
 
-class _Transfer:
-    def __init__(self, what: str, start: int, stop: int) -> None:
-        self.what = what
-        # without zeros, which are a write of their own
-        self.buffer = np.empty(stop - start, np.uint8).data
-        self.next = self._start = start
-        self.stop = stop
-        self._arriving = start
-        self.is_whole_file = False
+def _first_byte(response: httpx2.Response, file: RemoteFile, start: int, stop: int) -> int:
+    """The place in the file of an answer's first byte: `start`, or 0 of a small file that is sent
+    whole; raise where it is another range, or of another file."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise _bad(file, "a range in a compressed form")
+    declared, size = response.headers.get("Content-Range", ""), str(file.size)
+    match = _CONTENT_RANGE.match(declared)
+    total = match[3] if match else declared.removeprefix("bytes */")
+    is_whole_file = response.status_code == 200
+    stated = response.headers.get("Content-Length", size) if is_whole_file else size
+    for length in (total if is_count(total) else size, stated):
+        if length != size:
+            line = f"{file.what}: {length} bytes long, {size} expected"
+            raise ModelError("changed", line)
+    if is_whole_file:
+        if file.size > stop - start + SLACK:
+            raise _bad(file, f"the whole file of {size} bytes instead of a range")
+        return 0
+    if response.status_code != 206 or match is None:
+        raise _Again(_bad(file, f"status {response.status_code} for a range"))
+    if (int(match[1]), int(match[2])) != (start, stop - 1):
+        wanted = f"bytes {start}-{stop - 1}"
+        raise _Again(_bad(file, f"bytes {match[1]}-{match[2]} where {wanted} were requested"))
+    return start
 
-    @property
-    def complete(self) -> bool:
-        return self.next == self.stop
 
-    def begin(self, response: httpx2.Response, size: int) -> None:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise self._bad("a range in a compressed form")
-        declared = response.headers.get("Content-Range", "")
-        match = _CONTENT_RANGE.match(declared)
-        total = match[3] if match else declared.removeprefix("bytes */")
-        if is_count(total) and int(total) != size:
-            raise ModelError("changed", f"{self.what}: {total} bytes long, {size} expected")
-        self.is_whole_file = response.status_code == 200
-        if self.is_whole_file:
-            length = response.headers.get("Content-Length", str(size))
-            if length != str(size):
-                raise ModelError("changed", f"{self.what}: {length} bytes long, {size} expected")
-            if size > self.stop - self.next + SLACK:
-                raise self._bad(f"the whole file of {size} bytes instead of a range")
-            self._arriving = 0
-        elif response.status_code != 206 or match is None:
-            raise _Again(self._bad(f"status {response.status_code} for a range"))
-        elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
-            wanted = f"bytes {self.next}-{self.stop - 1}"
-            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were requested"))
-        else:
-            self._arriving = self.next
-
-    def add(self, chunk: bytes) -> None:
-        begin, end = self._arriving, self._arriving + len(chunk)
-        self._arriving = end
-        if end > self.stop and not self.is_whole_file:
-            raise self._bad("more bytes than requested")
-        end = min(end, self.stop)
-        if end > self.next:
-            piece = memoryview(chunk)[self.next - begin : end - begin]
-            self.buffer[self.next - self._start : end - self._start] = piece
-            self.next = end
-
-    def _bad(self, line: str) -> ModelError:
-        return ModelError("hub-bad-answer", f"{self.what}: {line}")
+def _bad(file: RemoteFile, line: str) -> ModelError:
+    return ModelError("hub-bad-answer", f"{file.what}: {line}")
 
 
 class _Again(Exception):
