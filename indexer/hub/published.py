@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,8 +31,13 @@ class NoIndex(BadIndex):
     """There is no published index at an address."""
 
 
-def _refused(err: ModelError) -> BadIndex:
-    return (NoIndex if err.code in MISSING else BadIndex)(err.reason)
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Make a `ModelError` in the block a `BadIndex`."""
+    try:
+        yield
+    except ModelError as err:
+        raise (NoIndex if err.code in MISSING else BadIndex)(err.reason) from None
 
 
 def is_remote(source: str) -> bool:
@@ -51,32 +57,24 @@ class WebSource:
 
     def read(self, file: str, limit: int) -> bytes:
         call = self.session.call(f"{self.name}: {file}", max_bytes=limit)
-        try:
-            with call.current(expected_bytes=limit):
-                response = self.session.send("GET", f"{self.url}/{file}", {})
-        except ModelError as err:
-            raise _refused(err) from None
+        with _refusals(), call.current(expected_bytes=limit):
+            response = self.session.send("GET", f"{self.url}/{file}", {})
         if response.status_code != 200:
             raise BadIndex(f"{call.what}: the server answers {response.status_code}")
         return response.content
 
     def stream(self, file: str, size: int) -> Iterator[bytes]:
         call, start = self.session.call(f"{self.name}: {file}", max_bytes=size), 0
-        try:
-            with call.current(expected_bytes=size):
-                while start < size:
-                    before = start
-                    for piece in self._pieces(call, file, start, size):
-                        start += len(piece)
-                        yield piece
-                    if start < size:
-                        line = (
-                            f"{call.what}: the answer ends at byte {start} of {size}; run again "
-                            "later: whole files are kept"
-                        )
-                        call.failed(ModelError("hub-unreachable", line), brought=start - before)
-        except ModelError as err:
-            raise _refused(err) from None
+        with _refusals(), call.current(expected_bytes=size):
+            while start < size:
+                before = start
+                for piece in self._pieces(call, file, start, size):
+                    start += len(piece)
+                    yield piece
+                if start < size:
+                    line = f"{call.what}: the answer ends at byte {start} of {size}; run again"
+                    line += " later: whole files are kept"
+                    call.failed(ModelError("hub-unreachable", line), brought=start - before)
 
     def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
@@ -111,11 +109,9 @@ class HubSource(WebSource):
 
     def __post_init__(self) -> None:
         url = f"{self.session.endpoint}/api/datasets/{self.repo}/revision/{self.revision}"
-        try:
+        with _refusals():
             self.session.refuse_offline(self.name)
             answer, _ = request_json(self.session, self.session.call(self.name), url)
-        except ModelError as err:
-            raise _refused(err) from None
         commit = answer.get("sha") if isinstance(answer, dict) else None
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
             raise BadIndex(f"{self.name}: not a data set's description")
@@ -170,8 +166,9 @@ def upload_files(
         *(CommitOperationAdd(path_in_repo=f, path_or_fileobj=str(folder / f)) for f in files),
         *(CommitOperationDelete(path_in_repo=f) for f in deleted),
     ]
-    try:
+    with _refusals():
         session.refuse_offline(target)
+    try:
         if parent is None:
             api.create_repo(repo, repo_type="dataset", exist_ok=True)
         done = api.create_commit(
@@ -182,8 +179,6 @@ def upload_files(
             revision=revision,
             parent_commit=parent,
         )
-    except ModelError as err:
-        raise _refused(err) from None
     except HfHubHTTPError as err:
         status = err.response.status_code if err.response is not None else "no status"
         why = "publish again later"
