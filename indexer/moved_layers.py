@@ -12,9 +12,10 @@ from ..errors import BaseError, ModelError
 from ..records import PARTLY_READ
 from ..results import count
 from . import architecture
+from .architecture import PlacedModel, Placement
 from .architecture.placement import label
 from .base import BaseWeights
-from .checkpoint import FEW_BYTES, Checkpoint
+from .checkpoint import FEW_BYTES
 from .family import Member
 from .job import IndexJob
 from .layer_map import LayerMap, describe_layers, find_layer_map
@@ -39,7 +40,7 @@ class MovedModel:
     """A model in the places of its base; `note`: for its record, empty where each matrix is where
     it was."""
 
-    placed: architecture.PlacedModel
+    placed: PlacedModel
     note: str
 
 
@@ -47,100 +48,75 @@ def find_moved(member: Member, job: IndexJob) -> MovedModel | None:
     """Where a full checkpoint's layers are in the base; None where its weights do not show it."""
     try:
         with closing(member.checkpoint(FEW_BYTES, job.session)) as checkpoint:
-            weights = job.base.weights()
-            base = weights.placed
+            weights, samples = job.base.weights(), job.base.samples()
             matrices = layer_matrices(checkpoint.tensors, member.config)
-            samples = job.base.samples()
             if {m.shape for m in matrices}.isdisjoint(m.shape for m in samples):
                 return None
             found = find_layer_map(sample_matrices(checkpoint, matrices), samples)
             if found is None or not found.is_significant:
                 return None
-            placed = _placed(found, member, checkpoint, base)
-            placed = replace(placed, unread=_unread(found, placed, member, checkpoint, weights))
-            is_in_place = found.is_identity and found.by_name
-            note = _lacking(placed, base) if is_in_place else _note(found, placed, base)
-            return MovedModel(placed, note)
+            shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
+            # as its names say
+            own = architecture.place(shapes, member.config).placements if found.by_name else ()
+            placed = _placed(found, own, weights.placed)
+            taken = placed.by_tensor()
+            rest = {name: shape for name, shape in shapes.items() if name not in taken}
+            unread = architecture.find_unread(rest, shapes)
+            if found.by_name:
+                new = _new_names(unread, own, weights.placed)
+            else:
+                layers = {child.layer for child, _ in found.pairs}
+                inside = {m.tensor for m in matrices if m.layer in layers}
+                new = [name for name in unread if name in inside]
+                if not any(map(architecture.find_number, taken)):
+                    unread += _extra(rest, weights)
+            architecture.require_none_new(new)
+            placed = replace(placed, unread=tuple(sorted(unread)))
+            return MovedModel(placed, _note(found, placed, weights.placed))
     except (ModelError, BaseError):
         return None
 
 
-def _placed(
-    found: LayerMap, member: Member, checkpoint: Checkpoint, base: architecture.PlacedModel
-) -> architecture.PlacedModel:
-    by_key = base.by_key
-    placements = [
-        replace(placement, module=own.module)
-        for placement in _in_base(found, member, checkpoint, base)
-        if (own := by_key.get(placement.key)) and own.shape == placement.shape
-    ]
-    if not placements:
-        raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
-    return architecture.PlacedModel(
-        placements=tuple(sorted(placements, key=architecture.sort_key)), ignored=(), unread=()
-    )
-
-
-def _in_base(
-    found: LayerMap, member: Member, checkpoint: Checkpoint, base: architecture.PlacedModel
-) -> Iterable[architecture.Placement]:
-    """The model's placements, each layer under the number of its base's; of several layers that are
-    the same one, the nearest."""
+def _placed(found: LayerMap, own: Iterable[Placement], base: PlacedModel) -> PlacedModel:
+    """The model's matrices, each layer under the number of its base's; of several layers that are
+    the same one, the nearest. `own`: as its names say."""
     chosen = found.nearest_layers()
     if found.by_name:
-        shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
         number = {(stack, child): layer for (stack, layer), child in chosen.items()}
         if all(child == layer for (_, child), layer in number.items()):
             # a new layer in the place of one of the base's counts as an update of it
             number |= {new: new[1] for new in found.unmatched}
-        for placement in architecture.place(shapes, member.config).placements:
-            slot = placement.slot
-            layer = number.get((slot.stack, slot.layer))
-            if layer is not None:
-                yield replace(placement, slot=replace(slot, layer=layer))
-        return
-    by_tensor = base.by_tensor()
-    for child, own in found.pairs:
-        stack = own.group.partition(".")[0]
-        if chosen.get((stack, own.layer)) == child.layer:
-            for placement in by_tensor.get(own.tensor, ()):
-                yield replace(placement, tensor=child.tensor)
-
-
-def _unread(
-    found: LayerMap,
-    placed: architecture.PlacedModel,
-    member: Member,
-    checkpoint: Checkpoint,
-    base: BaseWeights,
-) -> tuple[str, ...]:
-    """The matrices in the model's layers that have no place in the base's; `not-read` where they
-    are in a layer that has one, and the base has none of their name."""
-    taken = placed.by_tensor()
-    shapes = {n: ref.shape for n, ref in checkpoint.tensors.items()}
-    rest = [name for name in shapes if name not in taken]
-    unread = architecture.find_unread(rest, shapes)
-    if found.by_name:
-        # whole layers that are none of the base's, or the same one again, have its roles
-        roles = {(p.slot.stack, p.slot.role) for p in base.placed.placements}
-        known = {
-            *map(architecture.without_numbers, base.placed.unread),
-            *(
-                architecture.without_numbers(p.tensor)
-                for p in architecture.place(shapes, member.config).placements
-                if (p.slot.stack, p.slot.role) in roles
-            ),
-        }
-        new = [n for n in unread if architecture.without_numbers(n) not in known]
+        moved = [
+            replace(p, slot=replace(p.slot, layer=number[p.slot.stack, p.slot.layer]))
+            for p in own
+            if (p.slot.stack, p.slot.layer) in number
+        ]
     else:
-        layers = {child.layer for child, _ in found.pairs}
-        matrices = layer_matrices(checkpoint.tensors, member.config)
-        layer_of = {matrix.tensor: matrix.layer for matrix in matrices}
-        new = [n for n in unread if layer_of.get(n) in layers]
-        if not any(map(architecture.find_number, taken)):
-            unread += _extra({name: shapes[name] for name in rest}, base)
-    architecture.require_none_new(new)
-    return tuple(sorted(unread))
+        theirs = base.by_tensor()
+        moved = [
+            replace(p, tensor=child.tensor)
+            for child, matrix in found.pairs
+            if chosen.get((matrix.group.partition(".")[0], matrix.layer)) == child.layer
+            for p in theirs.get(matrix.tensor, ())
+        ]
+    placements = [
+        replace(p, module=like.module)
+        for p in moved
+        if (like := base.by_key.get(p.key)) and like.shape == p.shape
+    ]
+    if not placements:
+        raise ModelError("layer-mismatch", "no matrix has the place of one of the base's")
+    placements.sort(key=architecture.sort_key)
+    return PlacedModel(placements=tuple(placements), ignored=(), unread=())
+
+
+def _new_names(unread: Iterable[str], own: Iterable[Placement], base: PlacedModel) -> list[str]:
+    """Those of the matrices in layers without a place in the base's of whose name it has none."""
+    # whole layers that are none of the base's, or the same one again, have its roles
+    roles = {(p.slot.stack, p.slot.role) for p in base.placements}
+    alike = (p.tensor for p in own if (p.slot.stack, p.slot.role) in roles)
+    known = set(map(architecture.without_numbers, (*base.unread, *alike)))
+    return [name for name in unread if architecture.without_numbers(name) not in known]
 
 
 def _extra(shapes: Mapping[str, tuple[int, ...]], base: BaseWeights) -> Iterator[str]:
@@ -154,17 +130,15 @@ def _extra(shapes: Mapping[str, tuple[int, ...]], base: BaseWeights) -> Iterator
             yield name
 
 
-def _lacking(placed: architecture.PlacedModel, base: architecture.PlacedModel) -> str:
-    """The note on matrices of layers in their place that the model's files do not hold."""
+def _note(found: LayerMap, placed: PlacedModel, base: PlacedModel) -> str:
+    """What the model's record says of its layers: those in their place may lack matrices."""
+    n = len(base.placements)
+    if not found.is_identity or not found.by_name:
+        renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
+        changes = "; ".join(renamed + describe_layers(found))
+        covers = f"{len(placed.placements)} of the base's {count(n, 'matrix')}"
+        return f"its layers are other layers of the base ({covers}, p {found.p:.0e}): {changes}"
     lost = [label(p) for p in base.placements if p.key not in placed.by_key]
     if not lost:
         return ""
-    n = len(base.placements)
     return f"{PARTLY_READ}{n - len(lost)} of {count(n, 'layer matrix')}: it lacks {name_some(lost)}"
-
-
-def _note(found: LayerMap, placed: architecture.PlacedModel, base: architecture.PlacedModel) -> str:
-    renamed = [] if found.by_name else ["its tensors are named otherwise than its base's"]
-    changes = "; ".join(renamed + describe_layers(found))
-    covers = f"{len(placed.placements)} of the base's {count(len(base.placements), 'matrix')}"
-    return f"its layers are other layers of the base ({covers}, p {found.p:.0e}): {changes}"
