@@ -7,7 +7,6 @@ import json
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -41,8 +40,8 @@ def tied_parameters(config: Mapping[str, Any] | None) -> Mapping[str, str] | Non
     does not say."""
     names = (config or {}).get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
-    loader = _loader(name, json.dumps(dict(config or {}), default=str))
-    return getattr(loader and loader.model, "all_tied_weights_keys", None)
+    model, _ = _built(name, json.dumps(dict(config or {}), default=str)) or (None, [])
+    return getattr(model, "all_tied_weights_keys", None)
 
 
 @lru_cache(maxsize=4)
@@ -50,70 +49,68 @@ def _stored_modules(
     heights: tuple[tuple[str, int], ...], names: tuple[str, ...], config: str
 ) -> dict[str, tuple[StoredRows, ...]]:
     found: dict[str, tuple[StoredRows, ...]] = {}
-    for loader in filter(None, (_loader(name, config) for name in names)):
-        found |= loader.modules_of(dict(heights))
+    for model, rules in filter(None, (_built(name, config) for name in names)):
+        found |= _modules_of(model, rules, dict(heights))
     return found
 
 
-@dataclass(frozen=True)
-class _Loader:
-    renamings: list[Any]
-    converters: list[Any]
-    model: Any
-    names: dict[str, bool]
+def _modules_of(
+    model: Any, rules: Sequence[Any], heights: Mapping[str, int]
+) -> dict[str, tuple[StoredRows, ...]]:
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
-    def modules_of(self, heights: Mapping[str, int]) -> dict[str, tuple[StoredRows, ...]]:
-        from transformers.core_model_loading import rename_source_key
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    names = dict.fromkeys(model.state_dict(), True)
+    found: dict[str, tuple[StoredRows, ...]] = {}
+    converted: dict[str, dict[str, str]] = defaultdict(dict)
+    for tensor in heights:
+        name, pattern = rename_source_key(
+            tensor, renamings, converters, model.base_model_prefix, names
+        )
+        if pattern is not None:
+            converted[name][pattern] = tensor
+        elif name in names:
+            found[name.removesuffix(WEIGHT)] = ((tensor, range(heights[tensor])),)
+    for name, sources in converted.items():
+        converter = next(c for c in converters if next(iter(sources)) in c.source_patterns)
+        found |= _converted(name, sources, heights, converter, model)
+    return found
 
-        found: dict[str, tuple[StoredRows, ...]] = {}
-        converted: dict[str, dict[str, str]] = defaultdict(dict)
-        for tensor in heights:
-            name, pattern = rename_source_key(
-                tensor, self.renamings, self.converters, self.model.base_model_prefix, self.names
+
+def _converted(
+    name: str, sources: Mapping[str, str], heights: Mapping[str, int], converter: Any, model: Any
+) -> dict[str, tuple[StoredRows, ...]]:
+    """The modules that a conversion makes, by what it does to numbered rows; none where it does
+    more than move rows of matrices."""
+    patterns, targets = converter.source_patterns, converter.target_patterns
+    if sources.keys() != set(patterns) or "*" in "".join(patterns) or targets[0] not in name:
+        return {}
+    tensors = {sources[pattern]: heights[sources[pattern]] for pattern in patterns}
+    sizes = list(tensors.values())
+    rows_of = torch.split(torch.arange(sum(sizes))[:, None], sizes)
+    numbers: dict[str, Any] = {p: [rows] for p, rows in zip(patterns, rows_of, strict=True)}
+    try:
+        for operation in converter.operations:
+            numbers = operation.convert(
+                numbers,
+                source_patterns=patterns,
+                target_patterns=targets,
+                full_layer_name=name,
+                model=model,
+                config=model.config,
+                missing_keys=None,
             )
-            if pattern is not None:
-                converted[name][pattern] = tensor
-            elif name in self.names:
-                found[name.removesuffix(WEIGHT)] = ((tensor, range(heights[tensor])),)
-        for name, sources in converted.items():
-            found |= self._converted(name, sources, heights)
-        return found
-
-    def _converted(
-        self, name: str, sources: Mapping[str, str], heights: Mapping[str, int]
-    ) -> dict[str, tuple[StoredRows, ...]]:
-        """The modules that a conversion makes, by what it does to numbered rows; none where it does
-        more than move rows of matrices."""
-        converter = next(c for c in self.converters if next(iter(sources)) in c.source_patterns)
-        patterns, first = converter.source_patterns, converter.target_patterns[0]
-        if sources.keys() != set(patterns) or "*" in "".join(patterns) or first not in name:
-            return {}
-        sources = {pattern: sources[pattern] for pattern in patterns}
-        tensors = {tensor: heights[tensor] for tensor in sources.values()}
-        sizes = list(tensors.values())
-        rows_of = torch.split(torch.arange(sum(sizes))[:, None], sizes)
-        numbers: dict[str, Any] = {p: [rows] for p, rows in zip(sources, rows_of, strict=True)}
-        try:
-            for operation in converter.operations:
-                numbers = operation.convert(
-                    numbers,
-                    source_patterns=patterns,
-                    target_patterns=converter.target_patterns,
-                    full_layer_name=name,
-                    model=self.model,
-                    config=self.model.config,
-                    missing_keys=None,
-                )
-        except Exception:  # whatever an operation wants of a matrix
-            return {}
-        if numbers.keys() != set(converter.target_patterns) or not all(
-            isinstance(rows, torch.Tensor) and rows.shape[1:] == (1,) for rows in numbers.values()
-        ):
-            return {}
-        return {
-            name.replace(first, target).removesuffix(WEIGHT): _pieces(rows, tensors)
-            for target, rows in numbers.items()
-        }
+    except Exception:  # whatever an operation wants of a matrix
+        return {}
+    if numbers.keys() != set(targets) or not all(
+        isinstance(rows, torch.Tensor) and rows.shape[1:] == (1,) for rows in numbers.values()
+    ):
+        return {}
+    return {
+        name.replace(targets[0], target).removesuffix(WEIGHT): _pieces(rows, tensors)
+        for target, rows in numbers.items()
+    }
 
 
 def _pieces(numbers: torch.Tensor, heights: Mapping[str, int]) -> tuple[StoredRows, ...]:
@@ -128,11 +125,11 @@ def _pieces(numbers: torch.Tensor, heights: Mapping[str, int]) -> tuple[StoredRo
     return tuple(pieces)
 
 
-def _loader(class_name: str, config: str) -> _Loader | None:
+def _built(class_name: str, config: str) -> tuple[Any, Sequence[Any]] | None:
+    """A model of transformers by its class and config, and how it renames what is stored."""
     try:
         import transformers
         from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightConverter, WeightRenaming
     except ImportError:
         return None
     settings = json.loads(config)
@@ -144,12 +141,6 @@ def _loader(class_name: str, config: str) -> _Loader | None:
                 model = builder.from_config(read, trust_remote_code=False)
             else:
                 model = builder(read)
-            rules = get_model_conversion_mapping(model)
+            return model, get_model_conversion_mapping(model)
     except Exception:  # whatever a config makes of its class: then it has no other names
         return None
-    return _Loader(
-        [rule for rule in rules if isinstance(rule, WeightRenaming)],
-        [rule for rule in rules if isinstance(rule, WeightConverter)],
-        model,
-        dict.fromkeys(model.state_dict(), True),
-    )
