@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 from ...errors import ModelError
@@ -165,15 +164,11 @@ def _same_module(module: str, base: PlacedModel) -> str | None:
     where no block's does, or several do."""
     ends = (base.by_end.get(end) for end in path_ends(module, base.longest_module))
     tensors = next(filter(None, ends), ())
-    shared = {name: _shared_end(module, name.removesuffix(WEIGHT)) for name in tensors}
-    most = max(shared.values(), default=0)
-    best = [name for name, n in shared.items() if n == most]
-    return best[0] if len(best) == 1 else None
-
-
-def _shared_end(name: str, other: str) -> int:
-    pairs = zip(reversed(name.split(".")), reversed(other.split(".")), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    for end in path_ends(module, len(module)):
+        best = [name for name in tensors if f".{name.removesuffix(WEIGHT)}".endswith(f".{end}")]
+        if best:
+            return best[0] if len(best) == 1 else None
+    return None
 
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:

@@ -146,7 +146,9 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
             return out // 2, (("gate", 1), ("up", 1))
         case "cross-halves":
             return 1, (("cross_k", out // 2), ("cross_v", out // 2))
-        case "codegen" if config.text_model_type in (None, "codegen") and _is_three_squares(fused):
+        case "codegen" if config.text_model_type in (None, "codegen"):
+            if out != 3 * fused.width or fused.head_rows not in (None, fused.width):
+                return None
             run = out // (3 * CODEGEN_BLOCKS)
             return CODEGEN_BLOCKS, (("q", run), ("v", run), ("k", run))
         case "falcon" if config.grouped_decoder:
@@ -166,11 +168,6 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
         case "latent-kv" if config.n_heads and config.nope_dim and config.value_dim:
             return config.n_heads, (("k", config.nope_dim), ("v", config.value_dim))
     return None
-
-
-def _is_three_squares(fused: Fused) -> bool:
-    """Whether query, key and value rows are each as many as the input's columns."""
-    return fused.out == 3 * fused.width and fused.head_rows in (None, fused.width)
 
 
 def _grouped(fused: Fused, n_kv: int | None) -> tuple[int, Runs] | None:
