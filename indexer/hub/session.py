@@ -637,18 +637,12 @@ class HubClient(httpx2.Client):
 def hub_client() -> httpx2.Client:
     client = get_session()
     if not isinstance(client, HubClient):
-        set_client_factory(_make_client)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_hide_queries)
+        timeout = httpx2.Timeout(_DEFAULT.read_s, connect=_DEFAULT.connect_s)
+        set_client_factory(partial(HubClient, follow_redirects=True, timeout=timeout))
         client = get_session()
     return client
-
-
-def _make_client() -> HubClient:
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        if not any(isinstance(f, _HideQueries) for f in logger.filters):
-            logger.addFilter(_HideQueries())
-    timeout = httpx2.Timeout(_DEFAULT.read_s, connect=_DEFAULT.connect_s)
-    return HubClient(follow_redirects=True, timeout=timeout)
 
 
 class _BoundedBackend(SyncBackend):
@@ -702,12 +696,10 @@ class _BoundedStream(NetworkStream):
         return self._inner.get_extra_info(info)
 
 
-class _HideQueries(logging.Filter):
-    """Takes the query, where signatures are, out of every address in a log line."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = _QUERY.sub(r"\1?…", record.getMessage()), ()
-        return True
+def _hide_queries(record: logging.LogRecord) -> bool:
+    """Take the query, where signatures are, out of every address in a log line."""
+    record.msg, record.args = _QUERY.sub(r"\1?…", record.getMessage()), ()
+    return True
 
 
 def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, float]:
