@@ -497,11 +497,18 @@ class FamilyWalk:
             yield from self._below([bare])
 
     def _below(self, names: Sequence[str]) -> Iterator[HubModel]:
-        """The models below a base of these names."""
+        """The models below a base of these names, each once."""
         self.levels |= dict.fromkeys(map(str.lower, names), 1)
         self.parents.extend(names)
         while self.parents:
-            yield from self._new_children(self.parents.popleft())
+            parent = self.parents.popleft()
+            level = self.levels[parent.lower()]
+            for model in self._children(parent, is_base=level == 1):
+                if model.id.lower() not in self.levels:
+                    self.levels[model.id.lower()] = level + 1
+                    if model.kind in ("full", "adapter"):
+                        self._add_parent(model, level)
+                    yield model
 
     def _spellings(self) -> list[str]:
         try:
@@ -531,16 +538,6 @@ class FamilyWalk:
                 known = [{CURRENT: None}]
             self.memory.save(key, known)
         return bool(known[0][CURRENT] == id)
-
-    def _new_children(self, parent: str) -> Iterator[HubModel]:
-        level = self.levels[parent.lower()]
-        for model in self._children(parent, is_base=level == 1):
-            if model.id.lower() in self.levels:
-                continue
-            self.levels[model.id.lower()] = level + 1
-            if model.kind in ("full", "adapter"):
-                self._add_parent(model, level)
-            yield model
 
     def _add_parent(self, model: HubModel, level: int) -> None:
         if model.n_children == 0:
@@ -573,18 +570,15 @@ class FamilyWalk:
             self.counts.left_out[parent] = str(err)
             log.warning("the children of %s are left out: %s", parent, err)
             return
-        self._compare_count(parent, listed)
-        if known is None:
-            self.unanswered.clear()
-            if listed or self.counts.missing is None:
-                self.memory.save(self.kept_as.format(parent), listed)
-
-    def _compare_count(self, parent: str, listed: Sequence[dict[str, Any]]) -> None:
         missing = self.counts.unlisted.pop(parent, 0) - sum("id" in raw for raw in listed)
         if missing > 0:
             self.counts.unlisted[parent] = missing
             more = agree(missing, "child")
             log.info("%s: the Hub counts %d %s more than it lists", parent, missing, more)
+        if known is None:
+            self.unanswered.clear()
+            if listed or self.counts.missing is None:
+                self.memory.save(self.kept_as.format(parent), listed)
 
     def _may_be_left_out(self, err: ModelError, parent: str) -> bool:
         if err.code in _PASSING:
