@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
@@ -121,64 +121,139 @@ def find_layer_map(
 ) -> LayerMap | None:
     """How a model's layers are a base's; None where no matrix has the shape of one of the base's.
     `among`: bases that are tried, for p. First by names, then by shapes alone."""
-    compared = _RunCorrelations()
-    named = _named_map(child, base, compared, among=among)
+    search = _Search(base, among)
+    named = search.named_map(child)
     if named is not None and named.is_significant:
         return named
-    renamed = _renamed(child, base, compared, among=among)
+    renamed = search.renamed(child)
     if renamed is None:
         return named
     matched, p = renamed
-    by_shape = _named_map(matched, base, compared, among=among)
+    by_shape = search.named_map(matched)
     if by_shape is None or (named is not None and p >= named.p):
         return named
     return replace(by_shape, p=p, by_name=False)
 
 
-def _named_map(
-    child: Sequence[MatrixSample],
-    base: Sequence[MatrixSample],
-    compared: _RunCorrelations,
-    *,
-    among: int,
-) -> LayerMap | None:
-    ours, theirs = _by_group(child), _by_group(base)
-    groups: dict[str, Group] = {
-        name: (own, theirs[name])
-        for name, own in ours.items()
-        if name in theirs and own[0].shape == theirs[name][0].shape
-    }
-    if not groups:
-        return None
-    scale = _null_scale(list(groups.values()), compared)
-    layers: list[tuple[str, int, int]] = []
-    unmatched: list[tuple[str, int]] = []
-    log_ps: list[float] = []
-    base_layers = {}
-    for stack, names in groupby(sorted(groups, key=stack_of), key=stack_of):
-        in_stack = [groups[name] for name in names]
-        rows = sorted({m.layer for own, _ in in_stack for m in own})
-        columns = sorted({m.layer for _, other in in_stack for m in other})
-        base_layers[stack] = tuple(columns)
-        z = _pooled(in_stack, rows, columns, compared) / scale
-        log_p = _log_p(z, len(columns))
-        log_ps += log_p.min(axis=1).tolist()
-        path = _best_path(z)
-        for row, place in enumerate(path):
-            if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
-                layers.append((stack, rows[row], columns[place]))
-            else:
-                unmatched.append((stack, rows[row]))
-    pairs = tuple(_pairs(layers, groups))
-    return LayerMap(
-        p=_combined(log_ps, among),
-        layers=tuple(layers),
-        unmatched=tuple(unmatched),
-        base_layers=base_layers,
-        pairs=pairs,
-        correlations=_correlations(pairs),
-        by_name=True,
-    )
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Correlations of models' runs with a base's; the scores of each run are computed once."""
+
+    base: Sequence[MatrixSample]
+    among: int
+    _scores: dict[tuple[int, int], Float64[np.ndarray, " entries"]] = field(default_factory=dict)
+
+    def scores(self, samples: Sequence[MatrixSample], n: int) -> Scores:
+        """A row each; samples must live as long as this does."""
+        rows = []
+        for sample in samples:
+            key = id(sample.values), n
+            if key not in self._scores:
+                self._scores[key] = _normal_scores(sample, n)
+            rows.append(self._scores[key])
+        return np.stack(rows)
+
+    def z(
+        self, ours: Sequence[MatrixSample], theirs: Sequence[MatrixSample], shift: float = 0.0
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """Fisher's z of the correlation of every pair of runs, in standard deviations under chance;
+        `shift`: of a run against one that is turned by this share of its length."""
+        n = min(len(m.values) for m in (*ours, *theirs))
+        cosines = self.scores(ours, n) @ np.roll(self.scores(theirs, n), round(shift * n), 1).T
+        z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
+        clipped: Float64[np.ndarray, "rows columns"] = np.clip(z, -MOST_Z, MOST_Z)
+        return clipped
+
+    def named_map(self, child: Sequence[MatrixSample]) -> LayerMap | None:
+        ours, theirs = _by_group(child), _by_group(self.base)
+        groups: dict[str, Group] = {
+            name: (own, theirs[name])
+            for name, own in ours.items()
+            if name in theirs and own[0].shape == theirs[name][0].shape
+        }
+        if not groups:
+            return None
+        scale = self._null_scale(groups.values())
+        layers: list[tuple[str, int, int]] = []
+        unmatched: list[tuple[str, int]] = []
+        log_ps: list[float] = []
+        base_layers = {}
+        for stack, names in groupby(sorted(groups, key=stack_of), key=stack_of):
+            in_stack = [groups[name] for name in names]
+            rows = sorted({m.layer for own, _ in in_stack for m in own})
+            columns = sorted({m.layer for _, other in in_stack for m in other})
+            base_layers[stack] = tuple(columns)
+            z = self._pooled(in_stack, rows, columns) / scale
+            log_p = _log_p(z)
+            log_ps += log_p.min(axis=1).tolist()
+            path = _best_path(z)
+            for row, place in enumerate(path):
+                if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
+                    layers.append((stack, rows[row], columns[place]))
+                else:
+                    unmatched.append((stack, rows[row]))
+        pairs = tuple(_pairs(layers, groups))
+        return LayerMap(
+            p=_combined(log_ps, self.among),
+            layers=tuple(layers),
+            unmatched=tuple(unmatched),
+            base_layers=base_layers,
+            pairs=pairs,
+            correlations=_correlations(pairs),
+            by_name=True,
+        )
+
+    def renamed(self, child: Sequence[MatrixSample]) -> tuple[list[MatrixSample], float] | None:
+        """The model's matrices under the groups of the base's that they lie along, layers numbered
+        in the order of their names; and p."""
+        shapes = {m.shape for m in self.base}
+        candidates = sorted(
+            (m for m in child if m.shape in shapes), key=lambda m: natural_key(m.tensor)
+        )
+        if not candidates:
+            return None
+        log_ps, matched = [], []
+        numbers: dict[str, int] = defaultdict(int)
+        for shape in sorted({m.shape for m in candidates}):
+            ours = [m for m in candidates if m.shape == shape]
+            theirs = [m for m in self.base if m.shape == shape]
+            scale = self._null_scale([(ours, theirs)])
+            z = self.z(ours, theirs) / scale
+            log_p = _log_p(z)
+            log_ps += log_p.min(axis=1).tolist()
+            for row, matrix in enumerate(ours):
+                place = int(np.argmax(z[row]))
+                if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
+                    group = theirs[place].group
+                    matched.append(replace(matrix, group=group, layer=numbers[group]))
+                    numbers[group] += 1
+        return matched, _combined(log_ps, 2 * self.among)
+
+    def _pooled(
+        self, groups: Sequence[Group], rows: Sequence[int], columns: Sequence[int]
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """z of every pair of layers: the sum over the roles that both have, over the root of their
+        number."""
+        total, count = np.zeros((2, len(rows), len(columns)))
+        for ours, theirs in groups:
+            at = np.ix_(
+                [rows.index(m.layer) for m in ours], [columns.index(m.layer) for m in theirs]
+            )
+            total[at] += self.z(ours, theirs)
+            count[at] += 1
+        pooled: Float64[np.ndarray, "rows columns"] = total / np.sqrt(np.maximum(count, 1))
+        return pooled
+
+    def _null_scale(self, groups: Collection[Group]) -> float:
+        """How many times wider than chance correlations are that mean nothing: those of runs at
+        shifted places, and of different roles of equal shape; by their median square, least 1."""
+        z = [self.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
+        for first, (ours, _) in enumerate(groups):
+            for second, (_, theirs) in enumerate(groups):
+                if first != second and ours[0].shape == theirs[0].shape:
+                    z.append(self.z(ours, theirs).ravel())
+        squares = np.square(np.concatenate(z))
+        return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))
 
 
 def _combined(log_ps: Sequence[float], among: int) -> float:
@@ -204,87 +279,13 @@ def _best_path(z: Float64[np.ndarray, "rows columns"]) -> list[int]:
     return path[::-1]
 
 
-def _renamed(
-    child: Sequence[MatrixSample],
-    base: Sequence[MatrixSample],
-    compared: _RunCorrelations,
-    *,
-    among: int,
-) -> tuple[list[MatrixSample], float] | None:
-    """The model's matrices under the groups of the base's that they lie along, layers numbered in
-    the order of their names; and p."""
-    shapes = {m.shape for m in base}
-    candidates = sorted(
-        (m for m in child if m.shape in shapes), key=lambda m: natural_key(m.tensor)
-    )
-    if not candidates:
-        return None
-    log_ps, matched = [], []
-    numbers: dict[str, int] = defaultdict(int)
-    for shape in sorted({m.shape for m in candidates}):
-        ours = [m for m in candidates if m.shape == shape]
-        theirs = [m for m in base if m.shape == shape]
-        scale = _null_scale([(ours, theirs)], compared)
-        z = compared.z(ours, theirs) / scale
-        log_p = _log_p(z, len(theirs))
-        log_ps += log_p.min(axis=1).tolist()
-        for row, matrix in enumerate(ours):
-            place = int(np.argmax(z[row]))
-            if log_p[row, place] <= math.log(LAYER_SIGNIFICANT):
-                group = theirs[place].group
-                matched.append(replace(matrix, group=group, layer=numbers[group]))
-                numbers[group] += 1
-    return matched, _combined(log_ps, 2 * among)
-
-
-def _pooled(
-    groups: Sequence[Group], rows: Sequence[int], columns: Sequence[int], compared: _RunCorrelations
-) -> Float64[np.ndarray, "rows columns"]:
-    """z of every pair of layers: the sum over the roles that both have, over the root of their
-    number."""
-    total, count = np.zeros((2, len(rows), len(columns)))
-    for ours, theirs in groups:
-        at = np.ix_([rows.index(m.layer) for m in ours], [columns.index(m.layer) for m in theirs])
-        total[at] += compared.z(ours, theirs)
-        count[at] += 1
-    pooled: Float64[np.ndarray, "rows columns"] = total / np.sqrt(np.maximum(count, 1))
-    return pooled
-
-
-@dataclass(frozen=True, slots=True)
-class _RunCorrelations:
-    """Correlations between runs of two models; the scores of each run are computed once."""
-
-    _scores: dict[tuple[int, int], Float64[np.ndarray, " entries"]] = field(default_factory=dict)
-
-    def scores(self, samples: Sequence[MatrixSample], n: int) -> Scores:
-        """A row each; samples must live as long as this does."""
-        rows = []
-        for sample in samples:
-            key = id(sample.values), n
-            if key not in self._scores:
-                self._scores[key] = _normal_scores(sample, n)
-            rows.append(self._scores[key])
-        return np.stack(rows)
-
-    def z(
-        self, ours: Sequence[MatrixSample], theirs: Sequence[MatrixSample], shift: float = 0.0
-    ) -> Float64[np.ndarray, "rows columns"]:
-        """Fisher's z of the correlation of every pair of runs, in standard deviations under chance;
-        `shift`: of a run against one that is turned by this share of its length."""
-        n = min(len(m.values) for m in (*ours, *theirs))
-        cosines = self.scores(ours, n) @ np.roll(self.scores(theirs, n), round(shift * n), 1).T
-        z = np.arctanh(np.clip(cosines, -1 + 1e-12, 1 - 1e-12)) * math.sqrt(max(1, n - 3))
-        clipped: Float64[np.ndarray, "rows columns"] = np.clip(z, -MOST_Z, MOST_Z)
-        return clipped
-
-
-def _log_p(z: Float64[np.ndarray, "rows columns"], n: int) -> Float64[np.ndarray, "rows columns"]:
-    """The logarithm of the p-value of z, the largest of `n`; at most 0 (Bonferroni)."""
+def _log_p(z: Float64[np.ndarray, "rows columns"]) -> Float64[np.ndarray, "rows columns"]:
+    """The logarithm of the p-value of z, the largest of its row; at most 0 (Bonferroni)."""
     # here and below: SciPy takes as long to import as ten small models to index
     from scipy.special import log_ndtr
 
-    log_p: Float64[np.ndarray, "rows columns"] = np.minimum(0.0, log_ndtr(-z) + math.log(n))
+    corrected = log_ndtr(-z) + math.log(z.shape[1])
+    log_p: Float64[np.ndarray, "rows columns"] = np.minimum(0.0, corrected)
     return log_p
 
 
@@ -302,18 +303,6 @@ def _normal_scores(sample: MatrixSample, n: int) -> Float64[np.ndarray, " entrie
     scores: Float64[np.ndarray, " entries"] = ndtri((ranks - 0.5) / n)
     norm = float(np.linalg.norm(scores))
     return scores / norm if norm > 1e-9 else np.zeros(n)
-
-
-def _null_scale(groups: Sequence[Group], compared: _RunCorrelations) -> float:
-    """How many times wider than chance correlations are that mean nothing: those of runs at
-    shifted places, and of different roles of equal shape; by their median square, at least 1."""
-    z = [compared.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
-    for first, (ours, _) in enumerate(groups):
-        for second, (_, theirs) in enumerate(groups):
-            if first != second and ours[0].shape == theirs[0].shape:
-                z.append(compared.z(ours, theirs).ravel())
-    squares = np.square(np.concatenate(z))
-    return max(1.0, math.sqrt(float(np.median(squares)) / _MEDIAN_SQUARE))
 
 
 def _by_group(samples: Iterable[MatrixSample]) -> dict[str, list[MatrixSample]]:
