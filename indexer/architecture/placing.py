@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...errors import ModelError
 from ...records import ROLE_NAME, STACK_NAME, Slot
@@ -15,8 +15,6 @@ from .fused import AttentionConfig, Fused, Rows, read_attention_config, split_ro
 from .placement import Key, PlacedModel, Placement, label, sort_key
 
 Shape = tuple[int, ...]
-
-Stacks = Mapping[str, Sequence[names.Spot]]
 
 MAX_EXPERTS = 4096
 """The most of one tensor: each is a matrix of its own, so that a small file could hold any number;
@@ -52,7 +50,7 @@ def _place(
     placements = [
         placement
         for stack, group in stacks.items()
-        for placement in place_stack(stack, group, facts, stored=stored)
+        for placement in _Stack(stack, group, facts, stored=stored).placements()
     ]
     placed = PlacedModel(
         placements=tuple(sorted(placements, key=sort_key)),
@@ -215,7 +213,7 @@ def _require_some(placed: PlacedModel) -> None:
 
 def gather_stacks(
     spots: Iterable[names.Spot], tensors: Collection[str], config: AttentionConfig
-) -> Stacks:
+) -> Mapping[str, Sequence[names.Spot]]:
     groups: dict[tuple[str, str], list[names.Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
@@ -272,102 +270,89 @@ def _stack_name(path: str) -> str:
     return name if STACK_NAME.fullmatch(name) else "stack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StackContext:
-    """What is known of one stack from all its tensors; `stored`: shapes are as on disk, otherwise
-    they are (out, in) already; `widths`: columns of a layer's matrix of a role, where it is one and
-    they are known."""
+class _Stack:
+    """All tensors of one stack, in which each tells of the others. `stored`: their shapes are as on
+    disk, otherwise (out, in) already."""
 
-    stack: str
-    config: AttentionConfig
-    stored: bool
-    conv1d: bool
-    inner_group: int
-    shapes: Mapping[tuple[int, str], tuple[int, ...]]
-    widths: Mapping[tuple[int, str], int]
-
-
-def place_stack(
-    stack: str, spots: Sequence[names.Spot], config: AttentionConfig, *, stored: bool
-) -> Iterator[Placement]:
-    if stack not in HEADS_OF_CONFIG:  # the config's heads are the language model's
-        config = replace(config, n_heads=None, n_kv_heads=None, head_dim=None, by_layer=((), ()))
-    # q, k and v together are wider than the input, so only in × out is flat
-    conv1d = stored and any(
-        s.shape[0] < s.shape[1]
-        for s in spots
-        if s.rule.split == "c-attn" or (s.rule.conv1d and s.rule.role == "up")
-    )
-    context = StackContext(
-        stack=stack,
-        config=config,
-        stored=stored,
-        conv1d=conv1d,
-        inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
-        shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
-        widths={
-            (spot.layer, spot.rule.role): spot.shape[0 if conv1d and spot.rule.conv1d else -1]
+    def __init__(
+        self, name: str, spots: Sequence[names.Spot], config: AttentionConfig, *, stored: bool
+    ) -> None:
+        if name not in HEADS_OF_CONFIG:  # the config's heads are the language model's
+            config = replace(
+                config, n_heads=None, n_kv_heads=None, head_dim=None, by_layer=((), ())
+            )
+        self.name, self.spots, self.config, self.stored = name, spots, config, stored
+        # q, k and v together are wider than the input, so only in × out is flat
+        self.conv1d = stored and any(
+            s.shape[0] < s.shape[1]
+            for s in spots
+            if s.rule.split == "c-attn" or (s.rule.conv1d and s.rule.role == "up")
+        )
+        self.group = config.inner_group or 1 + max(spot.layer for spot in spots)
+        self.shapes = {(spot.layer, spot.suffix): spot.shape for spot in spots}
+        # columns of a layer's matrix of a role, where it is one and they are known
+        self.widths = {
+            (spot.layer, spot.rule.role): spot.shape[0 if self.conv1d and spot.rule.conv1d else -1]
             for spot in spots
             if not spot.rule.part and not spot.rule.split and spot.shape[-1]
-        },
-    )
-    for spot in spots:
-        yield from _stack_placements(spot, context)
+        }
 
+    def placements(self) -> Iterator[Placement]:
+        for spot in self.spots:
+            yield from self._placements(spot)
 
-def _stack_placements(spot: names.Spot, context: StackContext) -> Iterator[Placement]:
-    if spot.rule.stacked:
-        is_flat = spot.rule.part == "expert" and _has_flat_experts(spot, context)
-        transposed = context.stored and is_flat
-    else:
-        transposed = context.conv1d and spot.rule.conv1d
-    out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
-    layer = spot.layer + (spot.groups[0] * context.inner_group if spot.groups else 0)
-    rows_of = _rows(spot, context, out, width, transposed)
-    for index in range(spot.shape[0]) if spot.rule.stacked else (None,):
-        for role, rows in rows_of.items():
-            part = spot.rule.part
+    def _placements(self, spot: names.Spot) -> Iterator[Placement]:
+        rule = spot.rule
+        if rule.stacked:
+            is_flat = rule.part == "expert" and self._has_flat_experts(spot)
+            transposed = self.stored and is_flat
+        else:
+            transposed = self.conv1d and rule.conv1d
+        out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
+        layer = spot.layer + (spot.groups[0] * self.group if spot.groups else 0)
+        rows_of = self._rows(spot, out, width, transposed)
+        for index in range(spot.shape[0]) if rule.stacked else (None,):
+            part = rule.part
             if part == "expert":
                 part = f"expert.{spot.expert if index is None else index}"
             elif index is not None:
                 part = ".".join(filter(None, (part, str(index))))
-            chosen = range(out)[rows] if isinstance(rows, slice) else rows
-            yield Placement(
-                slot=Slot(context.stack, layer, role),
-                part=part,
-                module=spot.module,
-                tensor=spot.tensor,
-                index=index,
-                transposed=transposed,
-                rows=rows,
-                shape=(out if chosen is None else len(chosen), width),
-            )
+            for role, rows in rows_of.items():
+                chosen = range(out)[rows] if isinstance(rows, slice) else rows
+                yield Placement(
+                    slot=Slot(self.name, layer, role),
+                    part=part,
+                    module=spot.module,
+                    tensor=spot.tensor,
+                    index=index,
+                    transposed=transposed,
+                    rows=rows,
+                    shape=(out if chosen is None else len(chosen), width),
+                )
 
+    def _has_flat_experts(self, spot: names.Spot) -> bool:
+        """Whether stacked experts are stored in × out, as gpt_oss does: gate_up is twice as long as
+        down on the side of the inner width, whichever that is."""
+        gate_up = self.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
+        down = self.shapes.get((spot.layer, "mlp.experts.down_proj"))
+        if gate_up is None or down is None:
+            return self.config.text_model_type == "gpt_oss"
+        return gate_up[2] == 2 * down[1] and gate_up[1] == down[2]
 
-def _has_flat_experts(spot: names.Spot, context: StackContext) -> bool:
-    """Whether stacked experts are stored in × out, as gpt_oss does: gate_up is twice as long as
-    down on the side of the inner width, whichever that is."""
-    gate_up = context.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
-    down = context.shapes.get((spot.layer, "mlp.experts.down_proj"))
-    if gate_up is None or down is None:
-        return context.config.text_model_type == "gpt_oss"
-    return gate_up[2] == 2 * down[1] and gate_up[1] == down[2]
-
-
-def _rows(
-    spot: names.Spot, context: StackContext, out: int, width: int, transposed: bool
-) -> Mapping[str, Rows | None]:
-    split = spot.rule.split
-    if not split:
-        return {spot.rule.role: None}
-    if spot.rule.stacked and (transposed or context.config.text_model_type == "gpt_oss"):
-        split = "gate-up-interleaved"
-    fused = Fused(
-        out=out,
-        width=width,
-        config=context.config.of_layer(spot.layer),
-        head_rows=context.widths.get((spot.layer, "o")),
-        inner_rows=None if spot.rule.stacked else context.widths.get((spot.layer, "down")),
-        maybe_conv1d=context.conv1d or not context.stored,
-    )
-    return split_rows(split, fused) or {spot.rule.role: None}
+    def _rows(
+        self, spot: names.Spot, out: int, width: int, transposed: bool
+    ) -> Mapping[str, Rows | None]:
+        split = spot.rule.split
+        if not split:
+            return {spot.rule.role: None}
+        if spot.rule.stacked and (transposed or self.config.text_model_type == "gpt_oss"):
+            split = "gate-up-interleaved"
+        fused = Fused(
+            out=out,
+            width=width,
+            config=self.config.of_layer(spot.layer),
+            head_rows=self.widths.get((spot.layer, "o")),
+            inner_rows=None if spot.rule.stacked else self.widths.get((spot.layer, "down")),
+            maybe_conv1d=self.conv1d or not self.stored,
+        )
+        return split_rows(split, fused) or {spot.rule.role: None}
