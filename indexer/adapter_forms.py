@@ -135,8 +135,8 @@ def _merged(
         raise ModelError("quantized", f"{stored!r} is stored as {ref.dtype}")
     flat = config.get("fan_in_fan_out") is True
 
-    def compute(stored_checkpoint: Checkpoint) -> torch.Tensor:
-        weight = stored_checkpoint.read(stored).float()
+    def compute(values: torch.Tensor, _: int) -> torch.Tensor:
+        weight = values.float()
         oriented = weight.T.contiguous() if flat else weight
         change = dense(adapter.delta(module, oriented))
         return weight + (change.T if flat else change)

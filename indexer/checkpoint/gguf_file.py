@@ -25,7 +25,6 @@ from .files import (
     Buffer,
     ByteSource,
     Checkpoint,
-    RowBlock,
     TensorFile,
     TensorRef,
     count_elements,
@@ -193,7 +192,7 @@ class GgufFile(TensorFile):
         if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
             raise header.bad("an alignment that is none")
         start = -(-header.at // alignment) * alignment
-        refs = [_ref(entry, start, source) for entry in listed]
+        refs = [_ref(source, start, *entry) for entry in listed]
         refs.sort(key=lambda ref: (ref.start, ref.stop))
         if len({ref.name for ref in refs}) < len(refs):
             line = "duplicate tensor name in the header"
@@ -218,11 +217,8 @@ class GgufFile(TensorFile):
         return (blocks[:, 2:].view(torch.int8) * scales).view(ref.shape)
 
 
-_Listed = tuple[str, tuple[int, ...], int, int]
-"""Name, shape, type and offset of a tensor."""
-
-
-def _listed(header: _Header) -> _Listed:
+def _listed(header: _Header) -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape, type and offset of a tensor."""
     name, n_dims = header.text(), header.count("I")
     if n_dims > MAX_DIMS:
         raise header.bad("a tensor of too many dimensions")
@@ -230,9 +226,10 @@ def _listed(header: _Header) -> _Listed:
     return name, sizes[::-1], header.count("I"), header.count()
 
 
-def _ref(listed: _Listed, start: int, source: ByteSource) -> TensorRef:
+def _ref(
+    source: ByteSource, start: int, name: str, shape: tuple[int, ...], kind: int, offset: int
+) -> TensorRef:
     """The tensor as listed; of a type that is not read, without an end."""
-    name, shape, kind, offset = listed
     dtype, n_values, n_bytes = _READ.get(kind, (_OTHERS.get(kind, f"type {kind}"), 1, 0))
     n_elements = count_elements(shape)
     if n_elements is None or (shape and shape[-1] % n_values):
@@ -314,29 +311,18 @@ def _head_size(counts: tuple[object, object], ref: TensorRef, part: str, archite
 def _derived(ref: TensorRef, head: int, *, is_turned: bool) -> Derived | None:
     """A tensor as transformers has it; None where it lies so in the file. `head`: rows of a head,
     whose two halves alternate there; `is_turned`: it is in × out, as GPT-2 has it."""
-    name = ref.name
 
-    def in_order(values: torch.Tensor) -> torch.Tensor:
+    def in_order(values: torch.Tensor, _: int) -> torch.Tensor:
         if not head:
             return values
         pairs = values.reshape(len(values) // head, head // 2, 2, *values.shape[1:])
         return pairs.transpose(1, 2).reshape(values.shape)
 
-    def rows(stored: Checkpoint, block: RowBlock) -> torch.Tensor:
-        size = head or 1
-        first, last = block.start // size * size, -(-block.stop // size) * size
-        ((_, values),) = stored.stream_rows([RowBlock(name, first, last)])
-        return block.cut(in_order(values)[block.start - first : block.stop - first])
-
     if is_turned:
         derived = turned(ref)
     elif head or ref.dtype == "Q8_0":
         derived = Derived(
-            of=name,
-            shape=ref.shape,
-            compute=lambda stored: in_order(stored.read(name)),
-            dtype=ref.dtype,
-            rows=rows,
+            of=ref.name, shape=ref.shape, compute=in_order, dtype=ref.dtype, together=head or 1
         )
     else:
         return None

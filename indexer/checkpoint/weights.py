@@ -18,7 +18,7 @@ from ...records import Verification
 from ...results import count
 from ..untrusted_text import name_some, shown
 from .bin_file import BinFile
-from .dequantised import is_eight_bit
+from .derived import is_eight_bit
 from .files import (
     ByteSource,
     Checkpoint,
