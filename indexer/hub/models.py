@@ -52,16 +52,14 @@ _CORE = (
 
 CHILD_COUNTS = "childrenModelCount"
 
-EXPAND_SETS: tuple[tuple[str, ...], ...] = (
-    (*_CORE, "disabled", "safetensors", "model-index", CHILD_COUNTS),
-    (*_CORE, "disabled", "safetensors", "model-index"),
-    _CORE,
-    (),
+EXPANDED: tuple[dict[str, str | tuple[str, ...]], ...] = (
+    {"expand": (*_CORE, "disabled", "safetensors", "model-index", CHILD_COUNTS)},
+    {"expand": (*_CORE, "disabled", "safetensors", "model-index")},
+    {"expand": _CORE},
+    {"full": "true", "cardData": "true", "config": "true"},
 )
-"""What is requested of each listed model; the next set where a Hub refuses one with 400."""
-
-FULL_FIELDS = ("full", "cardData", "config")
-"""The question without `expand`, as older servers know it."""
+"""What is requested of each listed model; the next set where a Hub refuses one with 400. Older
+servers know the last."""
 
 SKIPPED = frozenset({"onnx", "openvino", "__pycache__", "node_modules"})
 """Folders of weights that are not PyTorch's."""
@@ -360,34 +358,22 @@ class ListingMemory(Protocol):
 def request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
     """A parent's children as plain values, fewer properties where the Hub refuses some;
     `{"renamed": name}` before them where the Hub answers for another name."""
-    for level in range(session.expand_level, len(EXPAND_SETS)):
-        try:
-            yield from _entries(parent, session, EXPAND_SETS[level])
-        except _Refused as err:
-            if level + 1 == len(EXPAND_SETS):
-                line = f"children of {parent}: the Hub refuses the question (400)"
-                raise ModelError("hub-bad-answer", line) from err
-            session.expand_level = level + 1
-        else:
-            return
-
-
-def _entries(
-    parent: str, session: HubSession, properties: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
-    what = f"children of {parent}"
-    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
-    question += [("expand", name) for name in properties]
-    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
-    url = f"{session.endpoint}/api/models?{urlencode(question)}"
+    what, answered, level = f"children of {parent}", parent, session.expand_level
+    url = _question(parent, session, level)
     known: set[str] = set()
     n_entries = n_barren = 0
-    answered = parent
     while url:
         call = session.call(what, passes=frozenset({400}))
         page, response = request_json(session, call, url)
         if response.status_code == 400:
-            raise _Refused
+            level += 1
+            if level == len(EXPANDED):
+                raise ModelError("hub-bad-answer", f"{what}: the Hub refuses the question (400)")
+            session.expand_level = level
+            url = _question(parent, session, level)
+            known.clear()
+            n_entries = n_barren = 0
+            continue
         if not isinstance(page, list):
             raise ModelError("hub-bad-answer", f"{what}: not a list of models")
         name = _listed_name(response.url)
@@ -407,6 +393,11 @@ def _entries(
         raise ModelError("hub-bad-answer", f"{what}: not a list of models")
 
 
+def _question(parent: str, session: HubSession, level: int) -> str:
+    question = {"filter": f"base_model:{parent}", "sort": "createdAt"} | EXPANDED[level]
+    return f"{session.endpoint}/api/models?{urlencode(question, doseq=True)}"
+
+
 def _next_page(response: httpx2.Response, what: str) -> str:
     onward = response.links.get("next", {}).get("url")
     try:
@@ -419,10 +410,6 @@ def _listed_name(url: httpx2.URL) -> str | None:
     filters = url.params.get_list("filter")
     names = [tag.removeprefix("base_model:") for tag in filters if tag.startswith("base_model:")]
     return names[0] if names and is_repo_id(names[0]) else None
-
-
-class _Refused(Exception):
-    pass
 
 
 CURRENT = "current"
@@ -481,7 +468,7 @@ class FamilyWalk:
     counts: WalkCounts = field(default_factory=WalkCounts)
     levels: dict[str, int] = field(default_factory=dict)
     parents: deque[str] = field(default_factory=deque)
-    unanswered: list[str] = field(default_factory=list)
+    unanswered: int = 0
     kept_as: str = "{}"
 
     def __iter__(self) -> Iterator[HubModel]:
@@ -565,7 +552,9 @@ class FamilyWalk:
                     self.levels.setdefault(current.lower(), self.levels[parent.lower()])
         except ModelError as err:
             self.counts.unlisted.pop(parent, None)
-            if is_base or not self._may_be_left_out(err, parent):
+            self.unanswered += err.code not in _PASSING
+            may_pass = err.code in _MAY_PASS and self.unanswered < MAX_UNANSWERED
+            if is_base or not (err.code in _PASSING or may_pass):
                 raise SourceError(f"the family of {parent} cannot be listed: {err}") from err
             self.counts.left_out[parent] = str(err)
             log.warning("the children of %s are left out: %s", parent, err)
@@ -576,12 +565,6 @@ class FamilyWalk:
             more = agree(missing, "child")
             log.info("%s: the Hub counts %d %s more than it lists", parent, missing, more)
         if known is None:
-            self.unanswered.clear()
+            self.unanswered = 0
             if listed or self.counts.missing is None:
                 self.memory.save(self.kept_as.format(parent), listed)
-
-    def _may_be_left_out(self, err: ModelError, parent: str) -> bool:
-        if err.code in _PASSING:
-            return True
-        self.unanswered.append(parent)
-        return err.code in _MAY_PASS and len(self.unanswered) < MAX_UNANSWERED
