@@ -135,8 +135,8 @@ def _merged(
         raise ModelError("quantized", f"{stored!r} is stored as {ref.dtype}")
     flat = config.get("fan_in_fan_out") is True
 
-    def compute(values: torch.Tensor, _: int) -> torch.Tensor:
-        weight = values.float()
+    def compute(weight: torch.Tensor, _: int) -> torch.Tensor:
+        weight = weight.float()
         oriented = weight.T.contiguous() if flat else weight
         change = dense(adapter.delta(module, oriented))
         return weight + (change.T if flat else change)
