@@ -508,22 +508,19 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
+    """What torch's reader refuses. The name that a file gives an object is shown if there is such
+    an object; else its module, if that is one that everybody knows. Nothing is imported."""
     match = re.search(r"GLOBAL ([\w.]+)", message)
     if match is None:
         return "torch's weights-only reader refuses it; save it as safetensors"
-    return f"holds more than tensors: {_known_name(match[1])}"
-
-
-def _known_name(name: str) -> str:
-    """A name that a file gives an object, if there is such an object; else its module, if that is
-    one that everybody knows. Nothing is imported."""
+    name = match[1]
     place, _, attribute = name.rpartition(".")
     loaded = sys.modules.get(place or "builtins")
-    if loaded is not None and attribute in vars(loaded):
-        return name
-    root = name.partition(".")[0]
-    is_known = root in sys.stdlib_module_names or _FREQUENT_MODULES.fullmatch(root)
-    return f"an object of {root}" if is_known else "an object of an unknown module"
+    if loaded is None or attribute not in vars(loaded):
+        root = name.partition(".")[0]
+        is_known = root in sys.stdlib_module_names or _FREQUENT_MODULES.fullmatch(root)
+        name = f"an object of {root}" if is_known else "an object of an unknown module"
+    return f"holds more than tensors: {name}"
 
 
 def _entry_of(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> Entry | None:
