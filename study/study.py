@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ..figures import Picture, Width
     from ..store import Catalog, ModelRow
-    from .network.causal_model import CausalModel
     from .network.hidden_states import TokenStates
+    from .network.language_head import CausalModel
     from .network.model_loading import Network
     from .texts import Texts
 
@@ -89,7 +89,7 @@ class Subject:
 
     def load_causal(self, device: str) -> CausalModel:
         """The model with its language-model head, ready to run."""
-        from .network.causal_model import load_causal
+        from .network.language_head import load_causal
 
         return load_causal(
             self.require_source(), name=self.name, base=self._base_place, device=device

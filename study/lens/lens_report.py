@@ -16,8 +16,8 @@ from ..network.hidden_states import TextBatch, encoded, stream_layers
 from ..texts import Estimate, OfTexts, OfTokens, Text, per_token, ratio
 
 if TYPE_CHECKING:
-    from ..network.causal_model import CausalModel
     from ..network.hidden_states import TextBatch
+    from ..network.language_head import CausalModel
 
 LOGITS_AT_ONCE = 1 << 24
 """Numbers of a matrix of logits; three such matrices are in memory."""

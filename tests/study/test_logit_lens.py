@@ -30,7 +30,7 @@ from transformers.models.auto.modeling_auto import (
 
 from deltadex.errors import StudyError
 from deltadex.study.lens.lens_report import decided_from, lens_study, predicted_characters
-from deltadex.study.network.causal_model import as_causal, load_causal
+from deltadex.study.network.language_head import as_causal, load_causal
 from deltadex.study.texts import Text
 
 IDS = make_texts(5, 12, 9, 3)

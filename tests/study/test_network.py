@@ -22,8 +22,8 @@ from tiny_networks import (
 )
 
 from deltadex.errors import StudyError
-from deltadex.study.network.causal_model import load_causal
 from deltadex.study.network.hidden_states import encoded, text_window, token_states
+from deltadex.study.network.language_head import load_causal
 from deltadex.study.network.model_loading import load_network, untrained_twin
 from deltadex.study.texts import Text
 
