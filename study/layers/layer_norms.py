@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.stats import linregress, spearmanr, t
 
 from ...arrays import Float32, Float64, Int64
-from ...errors import StudyError
 from ...results import JsonRecord
 from .layer_rows import LayerRows
+
+if TYPE_CHECKING:
+    from ..network.hidden_states import TokenStates
 
 EXPONENTIAL_R2 = 0.9
 """R² from which a trend may be called exponential."""
@@ -81,38 +83,33 @@ class LayerNorms(JsonRecord):
     growth: Growth | None
 
 
-@dataclass(slots=True)
-class NormTally:
-    """The smallest, mean and largest norm of each layer, added up batch by batch."""
+Tally = list[Float64[np.ndarray, "3 layers"]]
+"""Of each batch the smallest norm of each layer, their sum and the largest."""
 
-    first_layer: int = 0
-    n_tokens: int = 0
-    smallest: Float64[np.ndarray, " layers"] | float = np.inf
-    total: Float64[np.ndarray, " layers"] | float = 0.0
-    largest: Float64[np.ndarray, " layers"] | float = 0.0
 
-    def add(self, hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
-        """Add a batch. Peak: one layer of it in float64."""
-        if hidden.shape[1]:
-            norms = np.stack([row_norms(vectors) for vectors in hidden[self.first_layer :]])
-            self.smallest = np.minimum(self.smallest, norms.min(axis=1))
-            self.total = self.total + norms.sum(axis=1)
-            self.largest = np.maximum(self.largest, norms.max(axis=1))
-            self.n_tokens += hidden.shape[1]
+def tallied(
+    states: Iterable[TokenStates], tally: Tally, *, first_layer: int
+) -> Iterator[TokenStates]:
+    """The same batches, whose norms are added to the tally after they were used and checked.
+    Peak: one layer of a batch in float64."""
+    for batch in states:
+        yield batch
+        if batch.hidden.shape[1]:
+            norms = np.stack([row_norms(vectors) for vectors in batch.hidden[first_layer:]])
+            tally.append(np.stack([norms.min(axis=1), norms.sum(axis=1), norms.max(axis=1)]))
 
-    def result(self) -> LayerNorms:
-        if not self.n_tokens:
-            raise StudyError("layers: no tokens to measure norms of; give texts with words")
-        mean = tuple((np.asarray(self.total) / self.n_tokens).tolist())
-        layers = tuple(range(self.first_layer, self.first_layer + len(mean)))
-        return LayerNorms(
-            layers=layers,
-            smallest=tuple(np.asarray(self.smallest).tolist()),
-            mean=mean,
-            largest=tuple(np.asarray(self.largest).tolist()),
-            n_tokens=self.n_tokens,
-            growth=fit_growth(layers, mean),
-        )
+
+def layer_norms(tally: Tally, layers: tuple[int, ...], n_tokens: int) -> LayerNorms:
+    smallest, total, largest = np.stack(tally, axis=1)  # (batches, layers) each
+    mean = tuple((total.sum(axis=0) / n_tokens).tolist())
+    return LayerNorms(
+        layers=layers,
+        smallest=tuple(smallest.min(axis=0).tolist()),
+        mean=mean,
+        largest=tuple(largest.max(axis=0).tolist()),
+        n_tokens=n_tokens,
+        growth=fit_growth(layers, mean),
+    )
 
 
 def fit_growth(layers: Sequence[int], mean_norms: Sequence[float]) -> Growth | None:

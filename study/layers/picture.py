@@ -18,8 +18,7 @@ from matplotlib.lines import Line2D
 
 from ...arrays import Float
 from ...figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
-from .layer_controls import Control
-from .layers_report import LayersReport
+from .layers_report import Control, LayersReport
 
 APPLIED, ANEW, RANDOM = PALETTE[0], PALETTE[1], PALETTE[6]
 

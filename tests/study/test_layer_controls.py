@@ -8,7 +8,7 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers import layer_controls
+from deltadex.study.layers import layers_report
 from deltadex.study.layers.layer_classifier import contributions, dims_holding, fit_classifier
 from deltadex.study.layers.layer_norms import row_norms
 from deltadex.study.layers.layer_rows import split_by_text
@@ -27,18 +27,18 @@ def grown(factors, *, tokens=240, dim=8):
 def test_norms_and_directions_are_read_each_without_the_other():
     norms, directions = split_of(grown([1, 10, 100])), split_of(make_hidden(tokens=240, apart=6))
 
-    assert layer_controls.score_retrained(norms, layer_controls.norm_only).accuracy > 0.97
-    assert layer_controls.score_retrained(norms, layer_controls.unit_norm).accuracy < 0.45
-    assert layer_controls.score_retrained(directions, layer_controls.unit_norm).accuracy > 0.97
-    assert layer_controls.score_retrained(directions, layer_controls.norm_only).accuracy < 0.5
+    assert layers_report.score_retrained(norms, layers_report.norm_only).accuracy > 0.97
+    assert layers_report.score_retrained(norms, layers_report.unit_norm).accuracy < 0.45
+    assert layers_report.score_retrained(directions, layers_report.unit_norm).accuracy > 0.97
+    assert layers_report.score_retrained(directions, layers_report.norm_only).accuracy < 0.5
     zeros = make_rows(np.zeros((2, 24, 3), dtype=np.float32))
-    assert np.isfinite(layer_controls.norm_only(zeros).vectors).all()
+    assert np.isfinite(layers_report.norm_only(zeros).vectors).all()
 
 
 def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
     split = split_of(grown([1, 10, 100]))
 
-    random = layer_controls.norm_matched_random(split, seed=3)
+    random = layers_report.norm_matched_random(split, seed=3)
 
     for real, made in ((split.train, random.train), (split.test, random.test)):
         for layer in (0, 1, 2):
@@ -50,12 +50,12 @@ def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
 
 def test_the_mean_that_is_removed_is_the_training_rows_own_and_leaves_exactly_chance():
     split = split_of(make_hidden(tokens=240, apart=9))
-    change = layer_controls.mean_removal(split.train)
+    change = layers_report.mean_removal(split.train)
     off = split.test.layer_means() - split.train.layer_means()
 
     assert change(split.train).layer_means() == pytest.approx(np.zeros((3, 6)), abs=1e-5)
     assert change(split.test).layer_means() == pytest.approx(off, abs=1e-5)
-    assert layer_controls.score_retrained(split, change).accuracy == pytest.approx(1 / 3, abs=1e-9)
+    assert layers_report.score_retrained(split, change).accuracy == pytest.approx(1 / 3, abs=1e-9)
 
 
 def test_nearest_centroid_is_scikit_learns():
@@ -63,7 +63,7 @@ def test_nearest_centroid_is_scikit_learns():
     classifier = fit_classifier(split.train)
     oracle = NearestCentroid().fit(classifier.standardise(split.train.vectors), split.train.layer)
 
-    score = layer_controls.score_nearest_centroid(split, classifier)
+    score = layers_report.score_nearest_centroid(split, classifier)
 
     assert score.accuracy == pytest.approx(
         oracle.score(classifier.standardise(split.test.vectors), split.test.layer)
@@ -93,15 +93,15 @@ def test_the_mean_fill_is_zero_to_the_classifier_and_some_dimensions_are_masked(
     split = split_of(make_hidden(apart=2) + np.float32(7))
     classifier = fit_classifier(split.train)
 
-    filled = layer_controls.masked(split.test.vectors, np.array([1, 4]), classifier.mean)
+    filled = layers_report.masked(split.test.vectors, np.array([1, 4]), classifier.mean)
 
     standardised = classifier.standardise(filled)
     untouched = classifier.standardise(split.test.vectors)
     assert standardised[:, [1, 4]] == pytest.approx(0, abs=1e-5)
     assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
-    sizes = [layer_controls.mask_sizes(dim) for dim in (384, 64, 6)]
+    sizes = [layers_report.mask_sizes(dim) for dim in (384, 64, 6)]
     assert sizes == [(4, 32, 192), (4, 32), (3, 4)]
-    assert [layer_controls.mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
+    assert [layers_report.mask_sizes(dim) for dim in (2, 1)] == [(1,), ()]
 
 
 def test_transfer_standardises_with_what_training_stored():
@@ -109,7 +109,7 @@ def test_transfer_standardises_with_what_training_stored():
     shift = np.float32([50, 0, 0, 0, 0, 0])  # along layer 0's own axis, 7 times as far as it lies
     moved = split_of(make_hidden(tokens=240, apart=7, seed=1) + shift)
 
-    controls = layer_controls.transfer_controls(here, moved, fit_classifier(here.train))
+    controls = layers_report.transfer_controls(here, moved, fit_classifier(here.train))
 
     scores = {control.name: control.score for control in controls}
 
