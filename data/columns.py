@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 from ..errors import DataError
 from ..results import count
-from .rows import Row
 from .rows.text_tables import Undecoded
 
 NOT_TEXT = re.compile(
@@ -53,7 +53,7 @@ LEAST_NUMBERED = 0.95
 """Share of the numbers from 0 or 1 to the largest that classes have: a file may lack a few."""
 
 MOST_COUNTED = 1000
-"""Different labels: as many are no classes, and further ones are not counted."""
+"""Different labels: as many are no classes, and further ones of a file are not counted."""
 
 NO_CLASS = "-1"
 """What `datasets` writes in place of a class that is not known."""
@@ -69,46 +69,24 @@ ROLES = {
 }
 
 
-@dataclass(slots=True)
 class ColumnValues:
-    """What is counted of a column: its first value that is not empty, of whatever type, and rows by
-    value, at most `MOST_COUNTED` + 1 values."""
+    """What a column holds in the rows that are looked at: its first value that is not empty, of
+    whatever type, and rows by value."""
 
-    first: object = None
-    filled: int = 0
-    texts: int = 0
-    natural: int = 0
-    words: int = 0
-    characters: int = 0
-    numbers: int = 0
-    lists: int = 0
-    longest: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, value: object) -> None:
-        if value is None or value == "":
-            return
-        self.first = value if self.first is None else self.first
-        if isinstance(value, Undecoded):
-            return
-        self.filled += 1
-        name = class_name(value)
-        if name is None:
-            self.lists += isinstance(value, list | tuple)
-            return
-        self.numbers += as_number(name) is not None
-        self.longest = max(self.longest, len(name))
-        if name in self.counts or len(self.counts) <= MOST_COUNTED:
-            self.counts[name] = self.counts.get(name, 0) + 1
-        if isinstance(value, str):
-            text = value.strip()
-            self.texts += 1
-            self.characters += len(text)
-            words = len(WORDLESS_SCRIPTS.findall(text)) or len(text.split())
-            self.words += words
-            is_other = NOT_TEXT.fullmatch(text) or DATE_IN_WORDS.fullmatch(text)
-            letters = sum(map(str.isalpha, text[:1000]))
-            self.natural += not is_other and 2 * letters >= len(text[:1000])
+    def __init__(self, values: Iterable[object]) -> None:
+        present = [value for value in values if value is not None and value != ""]
+        self.first = next(iter(present), None)
+        filled = [value for value in present if not isinstance(value, Undecoded)]
+        names = [name for name in map(class_name, filled) if name is not None]
+        texts = [value.strip() for value in filled if isinstance(value, str)]
+        self.counts = Counter(names)
+        self.filled, self.texts = len(filled), len(texts)
+        self.lists = sum(isinstance(value, list | tuple) for value in filled)
+        self.numbers = sum(as_number(name) is not None for name in names)
+        self.longest = max(map(len, names), default=0)
+        self.characters = sum(map(len, texts))
+        self.words = sum(len(WORDLESS_SCRIPTS.findall(t)) or len(t.split()) for t in texts)
+        self.natural = sum(map(_is_natural, texts))
 
     @property
     def is_empty(self) -> bool:
@@ -172,13 +150,10 @@ class ColumnValues:
         return f"{different} in the first {count(self.filled, 'row', form=',')}"
 
 
-def look_at(rows: Iterable[Row], names: Iterable[str]) -> dict[str, ColumnValues]:
-    """The values of each column in these rows."""
-    values = {name: ColumnValues() for name in names}
-    for row in rows:
-        for name, column in values.items():
-            column.add(row.get(name))
-    return values
+def _is_natural(text: str) -> bool:
+    if NOT_TEXT.fullmatch(text) or DATE_IN_WORDS.fullmatch(text):
+        return False
+    return 2 * sum(map(str.isalpha, text[:1000])) >= len(text[:1000])
 
 
 def class_name(value: object) -> str | None:

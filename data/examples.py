@@ -404,7 +404,7 @@ def _scan(
         raise DataError(
             f"{first.path.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
         )
-    values = columns.look_at(rows, names)
+    values = {name: columns.ColumnValues(row.get(name) for row in rows) for name in names}
     found = columns.find_columns(name, names, values, choice)
     parts = {column.column for column in found}
     scan = _Scan(name, sample, found, list(first.notes))

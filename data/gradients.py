@@ -13,10 +13,10 @@ own, which the loss decides: `SPECTRUM_POWERS`, measured by `benchmarks.families
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import get_args
 
 import numpy as np
@@ -122,37 +122,28 @@ def require_same_base(
             )
 
 
-class MatrixSum(ABC):
-    """The gradient of one layer matrix, (out, in), while it is added up in buffers linear in it."""
+class DenseSum:
+    """The gradient of one layer matrix, (out, in), added up in buffers that are linear in it."""
 
     buffers: tuple[torch.Tensor, ...]
 
-    @abstractmethod
+    def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
+        self.buffers = (torch.zeros(shape, device=device),)
+
     def add(self, deltas: Deltas, inputs: Inputs) -> None:
         """Add δ xᵀ of some tokens."""
+        self.buffers[0].addmm_(deltas.T, inputs)
 
-    @abstractmethod
     def descent(self, scale: float) -> Delta:
         """−`scale` times the gradient: the direction that training moves the matrix in."""
+        return DenseDelta(self.buffers[0] * -scale)
 
-    def add_sum(self, other: MatrixSum) -> None:
+    def add_sum(self, other: DenseSum) -> None:
         for own, others in zip(self.buffers, other.buffers, strict=True):
             own += others
 
 
-class DenseSum(MatrixSum):
-    def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
-        self._total = torch.zeros(shape, device=device)
-        self.buffers = (self._total,)
-
-    def add(self, deltas: Deltas, inputs: Inputs) -> None:
-        self._total.addmm_(deltas.T, inputs)
-
-    def descent(self, scale: float) -> Delta:
-        return DenseDelta(self._total * -scale)
-
-
-class StreamedSum(MatrixSum):
+class StreamedSum(DenseSum):
     """Its sketches from both sides. Memory: (out + `CORANGE` × in) × columns float32."""
 
     def __init__(self, shape: tuple[int, int], device: torch.device, columns: int) -> None:
@@ -186,23 +177,20 @@ class StreamedSum(MatrixSum):
         return gaussian_directions(CORANGE_SEED, self._corange.shape[0], self._shape[0]).to(device)
 
 
-@dataclass(slots=True, eq=False)
 class GradientSums:
-    """The sums of all layer matrices, or range sketches of so many columns in their place."""
+    """The sums of all layer matrices, or range sketches of so many `columns` in their place."""
 
-    matrices: LayerMatrices
-    columns: int | None
-    device: torch.device
-    _sums: list[list[MatrixSum]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for _, placements in self.matrices.modules.values():
-            self._sums.append([self._new_sum(placement.shape) for placement in placements])
-
-    def _new_sum(self, shape: tuple[int, int]) -> MatrixSum:
-        if self.columns is None:
-            return DenseSum(shape, self.device)
-        return StreamedSum(shape, self.device, self.columns)
+    def __init__(self, matrices: LayerMatrices, columns: int | None, device: torch.device) -> None:
+        self.matrices = matrices
+        self._sums = [
+            [
+                DenseSum(placement.shape, device)
+                if columns is None
+                else StreamedSum(placement.shape, device, columns)
+                for placement in placements
+            ]
+            for _, placements in matrices.modules.values()
+        ]
 
     @contextmanager
     def collecting(self, model: nn.Module) -> Iterator[None]:
@@ -216,13 +204,13 @@ class GradientSums:
                 yield
 
     def add_sums(self, other: GradientSums) -> None:
-        for (_, total), (_, part) in zip(self._in_order(), other._in_order(), strict=True):
+        for total, part in zip(chain(*self._sums), chain(*other._sums), strict=True):
             total.add_sum(part)
 
     def updates(self, scale: float) -> Iterator[MatrixUpdate]:
         """−`scale` times each gradient, as if it were a fine-tune's ΔW; one at a time. ModelError
         for one that holds NaN or infinity, or overflows."""
-        for placement, total in self._in_order():
+        for placement, total in zip(self.matrices.placements, chain(*self._sums), strict=True):
             delta = total.descent(scale)
             norm = delta.norm
             stored = (delta.matrix,) if isinstance(delta, DenseDelta) else (delta.left, delta.right)
@@ -236,10 +224,6 @@ class GradientSums:
                 noise_norm=0.0,
                 weight_norm=None,
             )
-
-    def _in_order(self) -> Iterator[tuple[Placement, MatrixSum]]:
-        for (_, placements), sums in zip(self.matrices.modules.values(), self._sums, strict=True):
-            yield from zip(placements, sums, strict=True)
 
     def pooled(
         self, recipe: records.Recipe, *, scale: float, powers: Mapping[str, float]
@@ -277,7 +261,7 @@ def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | N
 
 
 def _collector(
-    placements: Sequence[Placement], sums: Sequence[MatrixSum]
+    placements: Sequence[Placement], sums: Sequence[DenseSum]
 ) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], torch.Tensor]:
     """A forward hook; each call of the module waits for its own δ, as layers may share it."""
 

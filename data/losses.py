@@ -104,9 +104,12 @@ class Loss(ABC):
             yield ordered[first:end]
             end = first
 
-    @abstractmethod
     def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        """The sum of the loss over all that is predicted in a batch, and how many these are."""
+        """The sum of the loss over all that is predicted in a batch, and how many these are; by
+        default over targets at the tokens that read them."""
+        return summed_cross_entropy(
+            self.model.whole(**self._inputs(batch)).logits, self._targets(batch)
+        )
 
     @property
     def _limit(self) -> int:
@@ -173,16 +176,12 @@ class CausalLoss(Loss):
 
     name: LossName = "causal"
 
-    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        logits = self.model.whole(**self._inputs(batch)).logits[:, :-1]
-        return summed_cross_entropy(logits, self._targets(batch)[:, 1:])
-
     def _encode(self, example: Example) -> EncodedExample | None:
         """With a prompt cut from the left where prompt and completion are too long."""
         text = f"{example.text}\n{example.pair}" if example.pair else example.text
         if not example.completion:
             ids, _, _ = self._tokens(text)
-            return EncodedExample(ids=ids, targets=ids) if len(ids) > 1 else None
+            return EncodedExample(ids=ids, targets=[*ids[1:], IGNORED]) if len(ids) > 1 else None
         tokenizer, limit = self.model.tokenizer, self._limit
         # not verbose: what is too long is cut below
         answer = tokenizer(example.completion, add_special_tokens=False, verbose=False)
@@ -195,7 +194,8 @@ class CausalLoss(Loss):
         prompt = prompt[max(0, len(prompt) + len(completion) - limit) :]
         if not completion or len(prompt + completion) < 2:
             return None
-        return EncodedExample(ids=prompt + completion, targets=[IGNORED] * len(prompt) + completion)
+        targets = [*[IGNORED] * len(prompt), *completion, IGNORED][1:]
+        return EncodedExample(ids=prompt + completion, targets=targets)
 
 
 @dataclass(slots=True)
@@ -205,10 +205,6 @@ class MaskedLoss(Loss):
 
     name: LossName = "masked"
     seed: int = 0
-
-    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
-        logits = self.model.whole(**self._inputs(batch)).logits
-        return summed_cross_entropy(logits, self._targets(batch))
 
     def _encode(self, example: Example) -> EncodedExample | None:
         ids, types, special = self._tokens(example.text, example.pair)

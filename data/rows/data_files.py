@@ -236,7 +236,7 @@ def open_arrow(path: Path) -> text_tables.DataTable:
             raise DataError(f"{path}: the file is empty")
         schema = _schema(path)
     names, notes = text_tables.distinct_names(path, schema.names)
-    types = ["" if is_read(type) else str(type) for type in schema.types]
+    types = ["" if plain_type(type) is not None else str(type) for type in schema.types]
 
     def rows(columns: Collection[str]) -> Iterator[text_tables.NumberedRow]:
         chosen = {name: place for place, name in enumerate(names) if name in columns}
@@ -421,41 +421,41 @@ def _arrow_reader(
     return open_source(source, options=options)
 
 
-def is_read(type: pa.DataType, *, is_nested: bool = False) -> bool:
-    """Whether a column holds texts, numbers, truth values, or lists and structs of them; moments
-    only inside of messages, as Python has none of nanoseconds or beyond the year 9999."""
+def plain_type(type: pa.DataType, *, is_nested: bool = False) -> pa.DataType | None:
+    """What values are decoded as: no dictionaries and views, moments as numbers. None where a
+    column holds no texts, numbers, truth values, or lists and structs of them; moments count only
+    inside of messages, as Python has none of nanoseconds or beyond the year 9999."""
+    import pyarrow as pa
     from pyarrow import types
 
     if types.is_dictionary(type):
-        return is_read(type.value_type, is_nested=is_nested)
-    if types.is_nested(type) and not types.is_union(type):
-        return all(is_read(child.type, is_nested=True) for child in _children(type))
-    is_text = types.is_string(type) or types.is_large_string(type) or types.is_string_view(type)
+        return plain_type(type.value_type, is_nested=is_nested)
+    if types.is_string_view(type):
+        return pa.large_string()
+    if types.is_temporal(type):
+        number = pa.int32() if type.bit_width == 32 else pa.int64()
+        return number if is_nested else None
+    if types.is_nested(type):
+        children = [type.field(place) for place in range(type.num_fields)]
+        plain = [plain_type(child.type, is_nested=True) for child in children]
+        return None if types.is_union(type) or None in plain else _nested(type, children, plain)
+    is_text = types.is_string(type) or types.is_large_string(type)
     is_number = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
-    is_other = types.is_boolean(type) or types.is_null(type)
-    return is_text or is_number or is_other or (is_nested and types.is_temporal(type))
+    is_read = is_text or is_number or types.is_boolean(type) or types.is_null(type)
+    return type if is_read else None
 
 
-def plain_type(type: pa.DataType) -> pa.DataType:
-    """What values are decoded as: no dictionaries and views, moments as numbers."""
+def _nested(
+    type: pa.DataType, children: Sequence[pa.Field], plain: Sequence[pa.DataType]
+) -> pa.DataType:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(type):
-        return plain_type(type.value_type)
-    if pa.types.is_string_view(type):
-        return pa.large_string()
-    if pa.types.is_temporal(type):
-        return pa.int32() if type.bit_width == 32 else pa.int64()
     if pa.types.is_struct(type):
-        return pa.struct([child.with_type(plain_type(child.type)) for child in _children(type)])
+        return pa.struct(map(pa.Field.with_type, children, plain))
     if pa.types.is_map(type):
-        return pa.map_(plain_type(type.key_type), plain_type(type.item_type))
+        return pa.map_(*(field.type for field in plain[0]))
     if pa.types.is_fixed_size_list(type):
-        return pa.list_(plain_type(type.value_type), type.list_size)
+        return pa.list_(plain[0], type.list_size)
     if pa.types.is_large_list(type):
-        return pa.large_list(plain_type(type.value_type))
-    return pa.list_(plain_type(type.value_type)) if pa.types.is_list(type) else type
-
-
-def _children(type: pa.DataType) -> list[pa.Field]:
-    return [type.field(place) for place in range(type.num_fields)]
+        return pa.large_list(plain[0])
+    return pa.list_(plain[0]) if pa.types.is_list(type) else type

@@ -366,48 +366,36 @@ def _rows(
     is_ragged: bool = False,
 ) -> Iterator[NumberedRow]:
     places = [(name, place) for place, name in enumerate(names) if name in columns]
-    width, record = len(names), _Record(file)
-    for fields in _reader(record, delimiter, has_quotes):
-        if has_header:
-            has_header = _is_blank(fields)
-        elif record.ends_in_quotes:
-            yield record.number, "a quote that is never closed"
-        elif not any(fields):
-            yield record.number, "empty"
-        elif len(fields) != width and not is_ragged:
-            kind = "more" if len(fields) > width else "fewer"
-            yield record.number, f"{kind} fields than the header"
-        else:
-            cells = [*fields, *[None] * (width - len(fields))]
-            yield record.number, {name: cells[place] for name, place in places}
-        record.lines.clear()
+    width, number = len(names), 0
+    lines: list[str] = []  # of the row that is being read
 
-
-class _Record:
-    """The lines of a file, and those of the row that is being read."""
-
-    def __init__(self, file: TextFile) -> None:
-        self.lines: list[str] = []
-        self.number = 0
-        self._file = file
-
-    def __iter__(self) -> Iterator[str]:
+    def read() -> Iterator[str]:
+        nonlocal number
         characters = 0
-        for line in self._file.lines():
-            self.number += 1
-            characters = characters * bool(self.lines) + len(line or "")
+        for number, line in enumerate(file.lines(), start=1):
+            characters = characters * bool(lines) + len(line or "")
             if line is None or characters > LONGEST_LINE:
                 raise DataError(
-                    f"{self._file.path}, line {self.number}: a row of more than {LONGEST_LINE:,} "
+                    f"{file.path}, line {number}: a row of more than {LONGEST_LINE:,} "
                     "characters; is there a quote before it that is never closed?"
                 )
-            self.lines.append(line)
+            lines.append(line)
             yield line
 
-    @property
-    def ends_in_quotes(self) -> bool:
-        """Whether the row has several lines and an odd number of quotes: only the last can."""
-        return len(self.lines) > 1 and bool(sum(line.count('"') for line in self.lines) % 2)
+    for fields in _reader(read(), delimiter, has_quotes):
+        if has_header:
+            has_header = _is_blank(fields)
+        elif len(lines) > 1 and sum(line.count('"') for line in lines) % 2:  # only the last row can
+            yield number, "a quote that is never closed"
+        elif not any(fields):
+            yield number, "empty"
+        elif len(fields) != width and not is_ragged:
+            kind = "more" if len(fields) > width else "fewer"
+            yield number, f"{kind} fields than the header"
+        else:
+            cells = [*fields, *[None] * (width - len(fields))]
+            yield number, {name: cells[place] for name, place in places}
+        lines.clear()
 
 
 def _is_blank(fields: Sequence[str]) -> bool:
