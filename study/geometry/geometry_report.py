@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, starmap
+from dataclasses import dataclass
+from itertools import combinations
 from operator import attrgetter, itemgetter, methodcaller
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from ...arrays import Float64
 from ...results import JsonRecord, Row
 from ..texts import Text
+from . import moments
 from .group_states import (
     SCRAMBLED,
     CollectedStates,
@@ -31,79 +32,52 @@ from .intrinsic_dimension import (
     interval,
     intrinsic_dimension,
 )
-from .moments import (
-    DIVERGENCES,
-    Anisotropy,
-    Divergence,
-    Divergent,
-    LayerLinearity,
-    anisotropy,
-    gaussian_divergence,
-    gaussian_floor,
-    layer_linearity,
-    pooled,
-    softmax_mean,
-)
 
 if TYPE_CHECKING:
     from ..network.hidden_states import TokenStates
 
 
-@dataclass(slots=True)
-class ReferenceDivergences:
-    """The divergences of all groups from the reference, layer by layer.
+def _divergences(
+    collected: CollectedStates, name: str, layer: int, floor: float | None
+) -> tuple[moments.Divergence, ...]:
+    """A group's divergence from the reference by each estimator; none of the reference from itself,
+    of whose halves `floor` is."""
+    reference = collected.reference
+    if reference is None or name == reference:
+        return ()
+    own, theirs = (collected.by_group[group] for group in (name, reference))
+    scale = theirs.sums[layer].rms_coordinate
+    if scale == 0.0:
+        zero = "the reference's states are all zero"
+        return tuple(moments.Divergence(estimator=e, reason=zero) for e in moments.DIVERGENCES)
+    clouds = (moments.pooled(group.moments(layer)) for group in (own, theirs))
+    gauss = moments.gaussian_divergence(*clouds, floor=floor, axes=collected.options.axes)
+    return _by_mean(collected, name, layer, scale), gauss
 
-    Attributes:
-        sentences: By (group, layer), the `softmax-mean` KL(group ‖ reference) of each parallel
-            text by its id.
-    """
 
-    collected: CollectedStates
-    sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
-    floors: dict[int, float | None] = field(default_factory=dict)
-
-    def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
-        """The divergence by each estimator; none of the reference from itself."""
-        reference = self.collected.reference
-        if reference is None or name == reference:
-            return ()
-        scale = self.collected.by_group[reference].sums[layer].rms_coordinate
-        if scale == 0.0:
-            zero = "the reference's states are all zero"
-            return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
-        by_mean = self._by_mean(name, reference, layer, scale)
-        return by_mean, self._gauss(name, reference, layer)
-
-    def _by_mean(self, name: str, reference: str, layer: int, scale: float) -> Divergence:
-        """Between mean vectors: the mean over all parallel texts with tokens on both sides."""
-        own, theirs = (self.collected.by_group[group] for group in (name, reference))
-        numbers = self.collected.index[reference]
-        pairs = {}
-        for i, number in self.collected.index[name].items():
-            mean = own.mean_of(number, layer)
-            other = theirs.mean_of(numbers[i], layer) if i in numbers else None
-            if mean is not None and other is not None:
-                pairs[i] = mean, other
-        if not pairs:
-            reason = "no text shares its id with the reference"
-            return Divergence(estimator="softmax-mean", sentences=0, reason=reason)
-        to, back = softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
-        self.sentences[name, layer] = dict(zip(pairs, to.tolist(), strict=True))
-        return Divergence(
-            estimator="softmax-mean",
-            to_reference=float(to.mean()),
-            from_reference=float(back.mean()),
-            sentences=len(pairs),
-            scale=scale,
-        )
-
-    def _gauss(self, name: str, reference: str, layer: int) -> Divergence:
-        own, halves = (self.collected.by_group[g].moments(layer) for g in (name, reference))
-        axes = self.collected.options.axes
-        if layer not in self.floors:
-            self.floors[layer] = gaussian_floor(halves, axes=axes)
-        floor = self.floors[layer]
-        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=axes)
+def _by_mean(collected: CollectedStates, name: str, layer: int, scale: float) -> moments.Divergence:
+    """Between mean vectors: the mean over all parallel texts with tokens on both sides."""
+    reference = str(collected.reference)
+    own, theirs = (collected.by_group[group] for group in (name, reference))
+    numbers = collected.index[reference]
+    pairs = {}
+    for i, number in collected.index[name].items():
+        mean = own.mean_of(number, layer)
+        other = theirs.mean_of(numbers[i], layer) if i in numbers else None
+        if mean is not None and other is not None:
+            pairs[i] = mean, other
+    if not pairs:
+        reason = "no text shares its id with the reference"
+        return moments.Divergence(estimator="softmax-mean", sentences=0, reason=reason)
+    to, back = moments.softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
+    return moments.Divergence(
+        estimator="softmax-mean",
+        to_reference=float(to.mean()),
+        from_reference=float(back.mean()),
+        sentences=len(pairs),
+        scale=scale,
+        by_text=dict(zip(pairs, to.tolist(), strict=True)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +94,20 @@ class LayerGeometry(JsonRecord):
     layer: int
     tokens: int
     intrinsic_dimension: tuple[IntrinsicDimension, ...]
-    anisotropy: Anisotropy
-    linearity: LayerLinearity | None
-    divergence: tuple[Divergence, ...]
+    anisotropy: moments.Anisotropy
+    linearity: moments.LayerLinearity | None
+    divergence: tuple[moments.Divergence, ...]
 
     def linear(self, score: str) -> float | None:
         """A score of the step from the layer before, such as `held_out_stream`, where there is."""
         found: float | None = getattr(self.linearity, score, None)
         return found
 
-    def divergence_by(self, estimator: Divergent) -> Divergence | None:
+    def divergence_by(self, estimator: moments.Divergent) -> moments.Divergence | None:
         """The result of an estimator; None without a reference."""
         return next((d for d in self.divergence if d.estimator == estimator), None)
 
-    def diverges(self, estimator: Divergent, key: str) -> float | None:
+    def diverges(self, estimator: moments.Divergent, key: str) -> float | None:
         """A number of its result, such as `jeffreys`, where there is one."""
         found: float | None = getattr(self.divergence_by(estimator), key, None)
         return found
@@ -163,11 +137,10 @@ FEWEST_SENTENCES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedGroup:
-    """One group of one network; `sentences` as of `ReferenceDivergences`."""
+    """One group of one network."""
 
     geometry: GroupGeometry
     states: CollectedStates
-    sentences: Mapping[tuple[str, int], Mapping[str, float]]
 
     @property
     def ids(self) -> Mapping[str, int]:
@@ -211,16 +184,32 @@ def compare_groups(first: ComparedGroup, second: ComparedGroup) -> list[Row]:
 
 
 def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
-    yield from _dimensions(first, second)
+    pairs = list(zip(first.geometry.layers, second.geometry.layers, strict=True))
+    paired = first.ids.keys() == second.ids.keys()
+    for place, of_dimension in enumerate(ESTIMATORS):
+        layers = []
+        for a, b in pairs:
+            ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
+            if ours.dimension is not None and theirs.dimension is not None:
+                gap = ours.dimension - theirs.dimension
+                bounds = _dimension_interval(gap, ours, theirs, paired=paired)
+                layers.append(_difference(a.layer, gap, bounds))
+        yield _measure("intrinsic dimension", of_dimension, layers)
     for measure, estimator, value in WITHOUT_INTERVAL:
-        yield _measure(measure, estimator, starmap(_difference, _gaps(first, second, value)))
-    yield from _softmax(first, second)
+        values = ((a.layer, value(a), value(b)) for a, b in pairs)
+        layers = [
+            _difference(layer, own - other)
+            for layer, own, other in values
+            if own is not None and other is not None
+        ]
+        yield _measure(measure, estimator, layers)
+    yield from _softmax(pairs, first.states.options)
 
 
 def _measure(
-    measure: str, estimator: str, layers: Iterable[Row], sentences: int | None = None
+    measure: str, estimator: str, layers: Sequence[Row], sentences: int | None = None
 ) -> Row:
-    row = {"measure": measure, "estimator": estimator, "layers": list(layers)}
+    row = {"measure": measure, "estimator": estimator, "layers": layers}
     return row | {"sentences": sentences}
 
 
@@ -229,33 +218,10 @@ def _difference(layer: int, difference: float, bounds: tuple[float, float] | Non
     return {"layer": layer, "difference": difference, "low": low, "high": high}
 
 
-def _gaps(
-    first: ComparedGroup, second: ComparedGroup, value: Callable[[LayerGeometry], float | None]
-) -> Iterator[tuple[int, float]]:
-    """(layer, difference) of a measure, where both have it."""
-    for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
-        ours, theirs = value(a), value(b)
-        if ours is not None and theirs is not None:
-            yield a.layer, ours - theirs
-
-
-def _dimensions(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
-    """With the same texts the blocks are paired, else the variances are added."""
-    paired = first.ids.keys() == second.ids.keys()
-    for place, estimator in enumerate(ESTIMATORS):
-        layers = []
-        for a, b in zip(first.geometry.layers, second.geometry.layers, strict=True):
-            ours, theirs = a.intrinsic_dimension[place], b.intrinsic_dimension[place]
-            if ours.dimension is not None and theirs.dimension is not None:
-                gap = ours.dimension - theirs.dimension
-                bounds = _dimension_interval(gap, ours, theirs, paired=paired)
-                layers.append(_difference(a.layer, gap, bounds))
-        yield _measure("intrinsic dimension", estimator, layers)
-
-
 def _dimension_interval(
     difference: float, ours: IntrinsicDimension, theirs: IntrinsicDimension, *, paired: bool
 ) -> tuple[float, float] | None:
+    """With the same texts the blocks are paired, else the variances are added."""
     if not (ours.blocks and theirs.blocks):
         return None
     if paired:
@@ -266,20 +232,20 @@ def _dimension_interval(
     return difference - reach, difference + reach
 
 
-def _softmax(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
+def _softmax(
+    pairs: Sequence[tuple[LayerGeometry, LayerGeometry]], options: GeometryOptions
+) -> Iterator[Row]:
     """KL to the reference of the sentences that all three have."""
-    options = first.states.options
     layers, shared = [], []
-    for layer in range(len(first.geometry.layers)):
-        ours, theirs = (
-            group.sentences.get((group.geometry.group, layer), {}) for group in (first, second)
-        )
+    for pair in pairs:
+        found = [layer.divergence_by("softmax-mean") for layer in pair]
+        ours, theirs = ({} if one is None else one.by_text for one in found)
         shared = [i for i in ours if i in theirs]
         if not shared:
             return
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
         bounds = bootstrap_interval(gaps, options.resamples, options.seed)
-        layers.append(_difference(layer, float(gaps.mean()), bounds))
+        layers.append(_difference(pair[0].layer, float(gaps.mean()), bounds))
     yield _measure("KL to reference", "softmax-mean", layers, len(shared))
 
 
@@ -406,58 +372,58 @@ def geometry_study(
 def _groups(
     collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Row]
 ) -> list[ComparedGroup]:
-    divergences = ReferenceDivergences(collected)
+    floors: list[float | None] = [None] * collected.shape[0]
+    if collected.reference is not None:
+        halves = map(collected.by_group[collected.reference].moments, range(len(floors)))
+        floors = [moments.gaussian_floor(two, axes=collected.options.axes) for two in halves]
     return [
         ComparedGroup(
-            geometry=_group(name, divergences, sample, fertilities.get(name)),
+            geometry=_group(name, collected, sample, floors, fertilities.get(name)),
             states=collected,
-            sentences=divergences.sentences,
         )
         for name in collected.by_group
     ]
 
 
 def _group(
-    name: str, divergences: ReferenceDivergences, sample: int | None, fertility: Row | None
+    name: str,
+    collected: CollectedStates,
+    sample: int | None,
+    floors: Sequence[float | None],
+    fertility: Row | None,
 ) -> GroupGeometry:
-    collected = divergences.collected
-    own, options = collected.by_group[name], collected.options
+    own, n_texts = collected.by_group[name], len(collected.index[name])
     blocks = collected.block[own.sample.texts()]
 
     def layer_geometry(layer: int) -> LayerGeometry:
-        rows = own.sample.rows(layer)
         return LayerGeometry(
             layer=layer,
             tokens=own.n_tokens,
             intrinsic_dimension=intrinsic_dimension(
-                rows,
+                own.sample.rows(layer),
                 blocks=blocks,
                 distinct=own.distinct()[layer],
                 sample=sample,
-                seed=options.seed,
+                seed=collected.options.seed,
             ),
-            anisotropy=anisotropy(pooled(own.moments(layer)), own.sums[layer]),
-            linearity=layer_linearity(own.step(layer)) if layer else None,
-            divergence=divergences.divergences(name, layer),
+            anisotropy=moments.anisotropy(moments.pooled(own.moments(layer)), own.sums[layer]),
+            linearity=moments.layer_linearity(own.step(layer)) if layer else None,
+            divergence=_divergences(collected, name, layer, floors[layer]),
         )
 
-    layers = tuple(layer_geometry(layer) for layer in range(collected.shape[0]))
+    notes = []
+    if n_texts == 1:
+        notes = ["one text: its tokens depend on each other; no error and no held-out score"]
+    elif n_texts < BLOCKS:
+        notes = [f"{n_texts} texts: intrinsic dimension has no error below {BLOCKS} texts"]
     return GroupGeometry(
         group=name,
-        texts=len(collected.index[name]),
+        texts=n_texts,
         tokens=own.n_tokens,
         fertility=fertility,
-        layers=layers,
-        notes=tuple(_notes(len(collected.index[name]))),
+        layers=tuple(map(layer_geometry, range(collected.shape[0]))),
+        notes=tuple(notes),
     )
-
-
-def _notes(n_texts: int) -> list[str]:
-    if n_texts == 1:
-        return ["one text: its tokens depend on each other; no error and no held-out score"]
-    if n_texts < BLOCKS:
-        return [f"{n_texts} texts: intrinsic dimension has no error below {BLOCKS} texts"]
-    return []
 
 
 def _common_sample(networks: Sequence[CollectedStates]) -> tuple[int | None, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -362,6 +362,7 @@ class Divergence(JsonRecord):
             `softmax-mean` only.
         tokens: Tokens of the group and of the reference; of `gauss` only.
         axes: Main axes of the pooled tokens that were compared; of `gauss` only.
+        by_text: KL(group ‖ reference) of each parallel text by its id; of `softmax-mean` only.
         reason: Why there is no number; empty where there is one.
     """
 
@@ -374,6 +375,7 @@ class Divergence(JsonRecord):
     scale: float | None = None
     tokens: tuple[int, int] | None = None
     axes: int | None = None
+    by_text: Mapping[str, float] = field(default_factory=dict, repr=False)
     reason: str = ""
 
 

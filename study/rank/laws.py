@@ -32,15 +32,17 @@ FLATTEST_RATE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A region that shapes are searched for in, and its grid of starts: a list for each.
+    """A region that shapes are searched for in: a grid of starts, whose ends are its bounds.
 
     A `discrete` shape is a point of the grid: between two of them the law is the same.
     """
 
-    lower: Shape
-    upper: Shape
     grid: tuple[tuple[float, ...], ...]
     discrete: bool = False
+
+    @property
+    def bounds(self) -> tuple[Shape, Shape]:
+        return tuple(map(min, self.grid)), tuple(map(max, self.grid))
 
     @property
     def shapes(self) -> list[Shape]:
@@ -73,7 +75,7 @@ class Law:
     def values(self, parameters: tuple[float, ...], layers: Layers, n_layers: int) -> Layers:
         """The law at `layers`, which need not be whole numbers."""
         boxes = self.boxes(n_layers)
-        n_linear = len(parameters) - (len(boxes[0].lower) if boxes else 0)
+        n_linear = len(parameters) - (len(boxes[0].grid) if boxes else 0)
         linear, shape = parameters[:n_linear], parameters[n_linear:]
         curve: Layers = self.basis(layers, n_layers, shape) @ np.array(linear)
         return curve
@@ -131,7 +133,7 @@ def _signed(least: float, most_falling: float, most_rising: float) -> tuple[Box,
     """Rates on both sides of 0, where the parameters are not defined."""
     rising = tuple(np.geomspace(least, most_rising, 16).tolist())
     falling = tuple((-np.geomspace(least, most_falling, 16)).tolist())
-    return (Box((least,), (most_rising,), (rising,)), Box((-most_falling,), (-least,), (falling,)))
+    return Box((rising,)), Box((falling,))
 
 
 def _rates(n_layers: int) -> tuple[Box, ...]:
@@ -148,7 +150,7 @@ def _exponents(n_layers: int) -> tuple[Box, ...]:
 def _steps(n_layers: int) -> tuple[Box, ...]:
     """Both levels have two layers: one layer alone is an outlier."""
     first = tuple(np.arange(2.0, n_layers - 1.0).tolist())
-    return (Box(first[:1], first[-1:], (first,), discrete=True),) if first else ()
+    return (Box((first,), discrete=True),) if first else ()
 
 
 def _drops(n_layers: int) -> tuple[Box, ...]:
@@ -156,7 +158,7 @@ def _drops(n_layers: int) -> tuple[Box, ...]:
     step = 1.0 / max(4, n_layers - 1)
     centres = tuple(np.linspace(step, 1.0 - step, min(12, n_layers)).tolist())
     widths = tuple(np.geomspace(step / 2.0, 0.25, 5).tolist())
-    return (Box((step, step / 2.0), (1.0 - step, 0.25), (centres, widths)),)
+    return (Box((centres, widths)),)
 
 
 LAWS: tuple[Law, ...] = (
@@ -236,10 +238,8 @@ class LawFit:
         if self.box is None or self.box.discrete:
             return False
         shape = np.array(self.shape)
-        return any(
-            bool((np.abs(shape - bound) <= ON_BOUND * np.abs(bound)).any())
-            for bound in (np.array(self.box.lower), np.array(self.box.upper))
-        )
+        bounds = map(np.array, self.box.bounds)
+        return any(bool((np.abs(shape - b) <= ON_BOUND * np.abs(b)).any()) for b in bounds)
 
 
 def fit_law(law: Law, curve: Curve, near: LawFit | None = None) -> LawFit:
@@ -337,8 +337,8 @@ def _best_shape(law: Law, curve: Curve, box: Box, start: Shape, excess: float) -
         start = box.shapes[int(np.argmin(sums))]
     if box.discrete:
         return start
-    inside = np.clip(start, box.lower, box.upper)
-    found = least_squares(residuals, inside, bounds=(box.lower, box.upper), x_scale="jac")
+    inside = np.clip(start, *box.bounds)
+    found = least_squares(residuals, inside, bounds=box.bounds, x_scale="jac")
     return tuple(found.x.tolist())
 
 
