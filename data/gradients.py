@@ -40,7 +40,7 @@ from ..indexer import (
     place,
 )
 from ..results import agree, count
-from ..study.network.task_model import TaskModel
+from ..study.network.language_head import TaskModel
 from .examples import Example, ExampleSet, places_of_every_class
 from .losses import EncodedExample, Loss, States, choose_loss
 

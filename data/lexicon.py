@@ -16,7 +16,7 @@ from ..indexer.job import Cancelled
 from ..indexer.lexicon import BaseLexicon
 from ..records import Slot
 from ..store import Lexicon
-from ..study.network.task_model import TaskModel, load_task_model
+from ..study.network.language_head import TaskModel, load_task_model
 from .gradients import layer_matrices
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from ..errors import RequestError
 from ..records import LossName
 from ..results import count
 from ..study.network.anatomy import decoder_start
-from ..study.network.task_model import TaskModel
+from ..study.network.language_head import TaskModel
 from .columns import as_number
 from .examples import Example
 

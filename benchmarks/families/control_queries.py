@@ -115,7 +115,7 @@ def _groups(
 ) -> Iterator[tuple[str, Parts]]:
     """For each set the sketches of the groups of both halves."""
     from deltadex.data.gradients import DataQueryOptions, fingerprint_data
-    from deltadex.study.network.task_model import load_task_model
+    from deltadex.study.network.language_head import load_task_model
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

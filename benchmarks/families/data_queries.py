@@ -116,7 +116,7 @@ Query = tuple[str, SketchMatrix, LossName, float]
 
 def _queries(texts: Path, base: Path, cache: Path, way: Way, plan: Plan) -> Iterator[Query]:
     from deltadex.data.gradients import DataQueryOptions, fingerprint_data
-    from deltadex.study.network.task_model import load_task_model
+    from deltadex.study.network.language_head import load_task_model
 
     recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
     model = None

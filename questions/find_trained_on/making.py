@@ -18,7 +18,7 @@ from ..face.opened import Family, Track
 if TYPE_CHECKING:
     from ...data import ExampleSet
     from ...store import Catalog
-    from ...study.network.task_model import TaskModel
+    from ...study.network.language_head import TaskModel
 
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
@@ -130,14 +130,14 @@ class DataMaking:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from ...study.network.task_model import load_tokenizer
+        from ...study.network.language_head import load_tokenizer
 
         return load_tokenizer(self.base)
 
     @cached_property
     def _takes_labels(self) -> bool:
         """Whether the loss may use labels, as far as the options and the architecture say."""
-        from ...study.network.task_model import predicts_next_token
+        from ...study.network.language_head import predicts_next_token
 
         loss = self.reading.loss
         if loss is None:
@@ -146,7 +146,7 @@ class DataMaking:
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ...data import DataQueryOptions, require_same_base, wants_labels
-        from ...study.network.task_model import load_task_model
+        from ...study.network.language_head import load_task_model
         from ...study.study import usable_device
 
         labelled = wants_labels(examples, as_kind(DataQueryOptions, self.reading))

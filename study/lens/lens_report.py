@@ -12,11 +12,10 @@ import torch
 from ...arrays import Float, Float32, Int64
 from ...errors import StudyError
 from ...results import JsonRecord
-from ..network.hidden_states import TextBatch, encoded, stream_layers
+from ..network.hidden_states import TextBatch, encoded, require_same_tokens, stream_layers
 from ..texts import Estimate, OfTexts, OfTokens, Text, per_token, ratio
 
 if TYPE_CHECKING:
-    from ..network.hidden_states import TextBatch
     from ..network.language_head import CausalModel
 
 LOGITS_AT_ONCE = 1 << 24
@@ -225,8 +224,6 @@ def lens_study(
     """
     limit = max_tokens
     if against is not None:
-        from ..network.hidden_states import require_same_tokens
-
         pair = (model.network, against.network)
         limit = min(max_tokens, *(n.window or max_tokens for n in pair))
         require_same_tokens(*pair, texts, limit)

@@ -1,10 +1,12 @@
-"""The head with which a checkpoint predicts tokens, applied to any vectors of the stream."""
+"""Models with the head that their checkpoint ships: for the logit lens, ablations and losses."""
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -63,6 +65,16 @@ class _GivenOutput(ModelOutput):
 Prediction = Literal["masked", "next"]
 """What a network was trained to predict: masked tokens, or the next one."""
 
+OwnHead = Literal["next", "masked", "translated"]
+"""What a head was trained to predict: the next token, masked tokens, or another text."""
+
+KINDS: dict[OwnHead, str] = {
+    "next": "AutoModelForCausalLM",
+    "masked": "AutoModelForMaskedLM",
+    "translated": "AutoModelForSeq2SeqLM",
+}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 OWN_HEADS = (
     "lm_head",
     "embed_out",
@@ -114,14 +126,20 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> nn.M
         if changed:
             raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
         source = base or ""
-    masked = predicts == "masked"
-    kind = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     with refusing(network.name), quiet():
-        model, lacking = load_as(kind, source)
-    missing = [key for key in lacking if not key.startswith(f"{model.base_model_prefix}.")]
-    if missing:
-        raise StudyError(f"{network.name}: ships no language head ({missing[0]} is missing)")
+        model, _, lost = _load_whole(source, predicts)
+    if lost:
+        raise StudyError(f"{network.name}: ships no language head ({lost[0]} is missing)")
     return head_alone(model).to(network.device).eval()
+
+
+def _load_whole(
+    source: str, kind: OwnHead, dtype: torch.dtype = torch.float32
+) -> tuple[nn.Module, list[str], list[str]]:
+    """A model with a head, and the names of all weights, and of the head's, that its files lack."""
+    model, missing = load_as(getattr(transformers, KINDS[kind]), source, dtype)
+    lost = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
+    return model, missing, lost
 
 
 def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
@@ -222,10 +240,128 @@ def _with_head(source: str, name: str) -> nn.Module:
     other = [kind for kind in config.architectures or () if OTHER_HEAD.search(kind)]
     if other:
         raise StudyError(f"{name}: saved as {other[0]}, without a language-model head")
-    whole, missing = load_as(transformers.AutoModelForCausalLM, source)
+    whole, missing, lost = _load_whole(source, "next")
     if missing:
-        heads = [key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")]
-        what = "its head: it was saved without" if heads else missing[0]
+        what = "its head: it was saved without" if lost else missing[0]
         raise StudyError(f"{name}: no weights for {what} ({count(len(missing), 'tensor')} missing)")
-    with_head: nn.Module = whole
-    return with_head
+    return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskModel:
+    """A model in evaluation mode, none of whose weights collects a gradient.
+
+    Attributes:
+        whole: With its own head where the checkpoint ships one.
+        head: What the checkpoint's head predicts; None without one.
+        missing_head: The kind of head that the architecture has and the checkpoint lacks.
+        has_pooler: Whether a pooler was loaded: a matrix over the first token's state, which heads
+            of classes read.
+    """
+
+    name: str
+    whole: nn.Module
+    tokenizer: Any
+    head: OwnHead | None
+    missing_head: OwnHead | None = None
+    has_pooler: bool = False
+
+    def __post_init__(self) -> None:
+        self.whole.eval().requires_grad_(False)
+
+    @property
+    def backbone(self) -> nn.Module:
+        inner = getattr(self.whole, str(getattr(self.whole, "base_model_prefix", "")), None)
+        return inner if isinstance(inner, nn.Module) else self.whole
+
+    @property
+    def config(self) -> Any:
+        return self.whole.config
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.whole.parameters()).device
+
+    @property
+    def window(self) -> int | None:
+        return model_loading.window_of(self.whole, self.tokenizer)
+
+
+def load_task_model(
+    source: str, *, device: str = "cpu", dtype: str = "float32", labelled: bool = False
+) -> TaskModel:
+    """The model at a folder or Hub id, with its own head where the checkpoint has it.
+
+    Args:
+        dtype: `float32` or `bfloat16`, of the weights in memory.
+        labelled: Of an encoder the part that heads of classes are put on, and not its own head.
+
+    Raises:
+        StudyError: it is an adapter, has no tokenizer, or cannot be loaded.
+    """
+    tokenizer = load_tokenizer(source)
+    with refusing(source), quiet():
+        config = transformers.AutoConfig.from_pretrained(source)
+        kind = kind_of_head(config, tokenizer)
+        if labelled and kind == "masked":
+            kind = None
+        model, has_head, has_pooler = _load(source, kind, DTYPES[dtype])
+    return TaskModel(
+        name=source,
+        whole=model.to(device),
+        tokenizer=tokenizer,
+        head=kind if has_head else None,
+        missing_head=None if has_head else kind,
+        has_pooler=has_pooler,
+    )
+
+
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer of a model at a folder or Hub id; a `StudyError` for an adapter, or where no
+    tokenizer knows a word."""
+    if Path(source).is_absolute() and not Path(source).is_dir():
+        raise StudyError(f"{source}: no such folder, and a data set needs the weights of the base")
+    with refusing(source), quiet():
+        if model_loading.file_of(source, "adapter_config.json"):
+            raise StudyError(f"{source} is an adapter: name the base that it was trained on")
+        config_file = model_loading.file_of(source, "config.json")
+        if config_file is None and Path(source).is_dir():
+            raise StudyError(f"{source}: no config.json: it is no folder of transformers")
+        if config_file is None:
+            raise StudyError(
+                f"{source}: a data set needs the weights of the base; they are neither in a folder "
+                "nor in the Hub's cache, and the Hub does not give them: download them first"
+            )
+        json.loads(config_file.read_text("utf-8"))
+        tokenizer = model_loading.first_tokenizer(source)
+    if tokenizer is None:
+        raise StudyError(f"{source}: has no tokenizer, so that it cannot read texts")
+    return tokenizer
+
+
+def predicts_next_token(source: str, tokenizer: Any) -> bool:
+    """Whether a model's architecture is one of causal language models, by its configuration."""
+    with refusing(source), quiet():
+        config = transformers.AutoConfig.from_pretrained(source)
+    return kind_of_head(config, tokenizer) == "next"
+
+
+def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
+    """What models of this architecture predict; None where no language head is known."""
+    if getattr(config, "is_encoder_decoder", False):
+        known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+        return "translated" if known else None
+    return tokens_predicted(config, tokenizer)
+
+
+def _load(source: str, kind: OwnHead | None, dtype: torch.dtype) -> tuple[nn.Module, bool, bool]:
+    """(model, whether it has its head, a pooler); the head where its weights are all there."""
+    if kind is not None:
+        model, missing, lost = _load_whole(source, kind, dtype)
+        if not lost:
+            model_loading.require_whole(source, missing)
+            return model, True, False
+    model, missing = load_as(transformers.AutoModel, source, dtype)
+    model_loading.require_whole(source, missing)
+    pooler = getattr(model, "pooler", None) is not None
+    return model, False, pooler and not any("pooler" in key for key in missing)

@@ -15,7 +15,7 @@ from deltadex.indexer.delta import DenseDelta
 from deltadex.indexer.fingerprint import UpdateCollector, make_recipe
 from deltadex.records import GROUP
 from deltadex.store import SketchMatrix
-from deltadex.study.network.task_model import load_task_model
+from deltadex.study.network.language_head import load_task_model
 
 RECIPE = make_recipe("sketch", None, ())
 FEW_PARTS = DataQueryOptions(parts=2)

@@ -7,7 +7,7 @@ from deltadex.data.examples import Example
 from deltadex.data.gradients import GradientSums, columns_of, layer_matrices
 from deltadex.data.losses import choose_loss
 from deltadex.indexer import LinearPool
-from deltadex.study.network.task_model import TaskModel
+from deltadex.study.network.language_head import TaskModel
 
 CLASSES = {"next": "ForCausalLM", "masked": "ForMaskedLM", "translated": "ForSeq2SeqLM", None: ""}
 
