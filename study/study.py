@@ -401,13 +401,6 @@ def seed_option(of: str) -> Any:
     return option(default=0, least=0, most=2**32 - 1, help=f"Random seed of {of}.")
 
 
-def tokenize_with(network: Network) -> Callable[[str], list[int]] | None:
-    """The tokenizer of a network; None where it has none."""
-    if network.tokenizer is None:
-        return None
-    return lambda text: list(network.tokenizer(text, add_special_tokens=False).input_ids)
-
-
 def load_texts(path: Place) -> Texts:
     """The texts of a file or folder; the log has what is odd, and the first broken rows."""
     from .texts import read_texts

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...options import option, record
 from ...results import Document, Section, count, share
-from ..study import (
-    OpenCatalog,
-    StudyTable,
-    TextStudy,
-    find_subject,
-    load_texts,
-    seed_option,
-    study,
-    tokenize_with,
-)
+from ..study import OpenCatalog, StudyTable, TextStudy, find_subject, load_texts, seed_option, study
 
 if TYPE_CHECKING:
     from ..network.model_loading import Network
@@ -120,13 +111,17 @@ class Geometry(TextStudy):
             entries += tuple(scrambled(read.entries, self.seed))
         texts = Texts(entries, read.broken)
         twin = untrained_twin(network, seed=self.seed) if self.untrained else None
+
+        def tokenize(text: str) -> list[int]:
+            return list(network.tokenizer(text, add_special_tokens=False).input_ids)
+
         return geometry_study(
             self.states(db, network, texts),
             texts.entries,
             untrained=None if twin is None else self.states(db, twin, texts),
             reference=self.reference,
             options=GeometryOptions(keep=self.keep_tokens, seed=self.seed),
-            tokenize=tokenize_with(network),
+            tokenize=None if network.tokenizer is None else tokenize,
             unknown=getattr(network.tokenizer, "unk_token_id", None),
         )
 

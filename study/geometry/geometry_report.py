@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from operator import attrgetter, itemgetter, methodcaller
 from typing import TYPE_CHECKING
@@ -121,6 +121,7 @@ class GroupGeometry(JsonRecord):
         tokens: Tokens that were studied, the same in every layer.
         fertility: None without a tokenizer, and of an untrained network.
         notes: What too few texts mean for the numbers.
+        ids: Of its texts, with their numbers.
     """
 
     group: str
@@ -129,22 +130,11 @@ class GroupGeometry(JsonRecord):
     fertility: Row | None
     layers: tuple[LayerGeometry, ...]
     notes: tuple[str, ...]
+    ids: Mapping[str, int] = field(repr=False)
 
 
 FEWEST_SENTENCES = 10
 """With fewer, a bootstrap over sentences says little about other sentences."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedGroup:
-    """One group of one network."""
-
-    geometry: GroupGeometry
-    states: CollectedStates
-
-    @property
-    def ids(self) -> Mapping[str, int]:
-        return self.states.index[self.geometry.group]
 
 
 def bootstrap_interval(
@@ -172,7 +162,9 @@ WITHOUT_INTERVAL: tuple[tuple[str, str, Callable[[LayerGeometry], float | None]]
 """(measure, estimator, number of a layer) of what has no interval of its difference."""
 
 
-def compare_groups(first: ComparedGroup, second: ComparedGroup) -> list[Row]:
+def compare_groups(
+    first: GroupGeometry, second: GroupGeometry, options: GeometryOptions
+) -> list[Row]:
     """First group − second: by `measure` and `estimator`, the `layers` in which both have a number,
     and the `sentences`, texts that both have, where the interval is a bootstrap over them.
 
@@ -180,11 +172,13 @@ def compare_groups(first: ComparedGroup, second: ComparedGroup) -> list[Row]:
     over texts for the divergence of softmaxes; None for fewer than ten texts, and for other
     measures.
     """
-    return [measure for measure in _measures(first, second) if measure["layers"]]
+    return [measure for measure in _measures(first, second, options) if measure["layers"]]
 
 
-def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
-    pairs = list(zip(first.geometry.layers, second.geometry.layers, strict=True))
+def _measures(
+    first: GroupGeometry, second: GroupGeometry, options: GeometryOptions
+) -> Iterator[Row]:
+    pairs = list(zip(first.layers, second.layers, strict=True))
     paired = first.ids.keys() == second.ids.keys()
     for place, of_dimension in enumerate(ESTIMATORS):
         layers = []
@@ -203,7 +197,7 @@ def _measures(first: ComparedGroup, second: ComparedGroup) -> Iterator[Row]:
             if own is not None and other is not None
         ]
         yield _measure(measure, estimator, layers)
-    yield from _softmax(pairs, first.states.options)
+    yield from _softmax(pairs, options)
 
 
 def _measure(
@@ -250,11 +244,11 @@ def _softmax(
 
 
 def contrasts(
-    trained: Sequence[ComparedGroup], untrained: Sequence[ComparedGroup]
+    trained: Sequence[GroupGeometry], untrained: Sequence[GroupGeometry], options: GeometryOptions
 ) -> tuple[Row, ...]:
     """Of every group with its untrained one, and with its scrambled one, where they exist."""
-    fresh = {group.geometry.group: group for group in untrained}
-    by_name = {group.geometry.group: group for group in trained}
+    fresh = {group.group: group for group in untrained}
+    by_name = {group.group: group for group in trained}
     found = []
     permuted = {scrambled_group(name) for name in by_name}
     for name, group in by_name.items():
@@ -263,37 +257,36 @@ def contrasts(
         others = {"untrained": fresh.get(name), "scrambled": by_name.get(scrambled_group(name))}
         for condition, other in others.items():
             if other is not None:
-                measures = compare_groups(group, other)
+                measures = compare_groups(group, other, options)
                 found.append({"condition": condition, "group": name, "measures": measures})
     return tuple(found)
 
 
-def compare_scripts(groups: Sequence[ComparedGroup]) -> tuple[Row, ...]:
+def compare_scripts(groups: Sequence[GroupGeometry], options: GeometryOptions) -> tuple[Row, ...]:
     """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first.
 
     Read their fertilities first: a script that is cut into more tokens, or into unknown tokens,
     differs for that reason already.
     """
-    by_language: dict[str, list[ComparedGroup]] = {}
+    by_language: dict[str, list[GroupGeometry]] = {}
     for group in groups:
-        language, _, script = group.geometry.group.rpartition("_")
+        language, _, script = group.group.rpartition("_")
         if language and script and not script.endswith(SCRAMBLED):
             by_language.setdefault(language, []).append(group)
     return tuple(
         {
             "language": language,
-            "first": first.geometry.group,
-            "second": second.geometry.group,
+            "first": first.group,
+            "second": second.group,
             "shared_ids": len(first.ids.keys() & second.ids.keys()),
-            "measures": compare_groups(first, second),
+            "measures": compare_groups(first, second, options),
         }
         for language, scripts in by_language.items()
-        for first, second in combinations(sorted(scripts, key=_latin_first), 2)
+        for first, second in combinations(
+            sorted(scripts, key=lambda script: (not script.group.endswith("_Latn"), script.group)),
+            2,
+        )
     )
-
-
-def _latin_first(script: ComparedGroup) -> tuple[bool, str]:
-    return not script.geometry.group.endswith("_Latn"), script.geometry.group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,25 +355,22 @@ def geometry_study(
         sample=sample,
         sample_set_by=set_by,
         options=options,
-        groups=tuple(group.geometry for group in studied),
-        untrained=tuple(group.geometry for group in fresh),
-        pairs=compare_scripts(studied),
-        contrasts=contrasts(studied, fresh),
+        groups=tuple(studied),
+        untrained=tuple(fresh),
+        pairs=compare_scripts(studied, options),
+        contrasts=contrasts(studied, fresh, options),
     )
 
 
 def _groups(
     collected: CollectedStates, sample: int | None, fertilities: Mapping[str, Row]
-) -> list[ComparedGroup]:
+) -> list[GroupGeometry]:
     floors: list[float | None] = [None] * collected.shape[0]
     if collected.reference is not None:
         halves = map(collected.by_group[collected.reference].moments, range(len(floors)))
         floors = [moments.gaussian_floor(two, axes=collected.options.axes) for two in halves]
     return [
-        ComparedGroup(
-            geometry=_group(name, collected, sample, floors, fertilities.get(name)),
-            states=collected,
-        )
+        _group(name, collected, sample, floors, fertilities.get(name))
         for name in collected.by_group
     ]
 
@@ -423,6 +413,7 @@ def _group(
         fertility=fertility,
         layers=tuple(map(layer_geometry, range(collected.shape[0]))),
         notes=tuple(notes),
+        ids=collected.index[name],
     )
 
 
