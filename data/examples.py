@@ -196,35 +196,34 @@ class RowReader:
 
     def draft(self, row: Row) -> Draft | str:
         """The example that a row holds, with its messages, or why it holds none."""
+        values = {part: row[column] for part, column in self.columns.items()}
         messages: tuple[columns.Message, ...] = ()
-        completion = ""
-        if "messages" in self.columns:
-            read = columns.read_messages(row[self.columns["messages"]])
+        if "messages" in values:
+            read = columns.read_messages(values["messages"])
             messages = until_last_answer(read or ())
             if read is None or not messages:
                 return "not messages" if read is None else "no answer of the assistant"
             text, completion = plain_template(messages)
         else:
-            text = self._text(row, "text")
-            if "input" in self.columns and text and (more := self._text(row, "input")):
-                text = f"{text}\n\n{more}"
-            completion = self._text(row, "completion")
+            text, more = _text(values.get("text")), _text(values.get("input"))
+            text = f"{text}\n\n{more}" if text and more else text
+            completion = _text(values.get("completion"))
         if not text:
-            value = row[self.columns["text"]] if "text" in self.columns else None
+            value = values.get("text")
             return "empty" if value is None or isinstance(value, str | list | dict) else NOT_TEXT
         if len(text) < MIN_CHARACTERS:
             return "too short"
-        if "completion" in self.columns and not completion:
+        if "completion" in values and not completion:
             return "no completion"
-        label = self._label(row)
-        if label is None and "label" in self.columns:
-            value = row[self.columns["label"]]
+        label = self._label(values.get("label"))
+        if label is None and "label" in values:
+            value = values["label"]
             if isinstance(value, list | dict):
                 return LISTS
             is_missing = value is None or isinstance(value, str | int | float)
             return "no label" if is_missing else NOT_LABEL
-        pair = self._text(row, "pair")
-        if "pair" in self.columns and "completion" not in self.columns and not pair:
+        pair = _text(values.get("pair"))
+        if "pair" in values and "completion" not in values and not pair:
             return "no second text"
         if "\0" in text or "\0" in completion or "\0" in pair:
             return "NUL characters"
@@ -234,28 +233,22 @@ class RowReader:
         )
         return example, messages
 
-    def _text(self, row: Row, part: columns.Part) -> str:
-        column = self.columns.get(part)
-        if column is None:
-            return ""
-        value = row[column]
-        if isinstance(value, str):
-            return value.strip()
-        if isinstance(value, dict):
-            value = value.get("text")
-        if isinstance(value, list):
-            value = next(iter(value), None)
-        return value.strip() if isinstance(value, str) else ""
-
-    def _label(self, row: Row) -> str | None:
-        column = self.columns.get("label")
-        name = columns.class_name(row[column]) if column is not None else None
+    def _label(self, value: object) -> str | None:
+        name = columns.class_name(value)
         if not self.class_names or name is None:
             return name or None
         if name == columns.NO_CLASS:
             return None
         place = int(name) if name.isdecimal() else len(self.class_names)
         return self.class_names[place] if place < len(self.class_names) else name
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        value = value.get("text")
+    if isinstance(value, list):
+        value = next(iter(value), None)
+    return value.strip() if isinstance(value, str) else ""
 
 
 def until_last_answer(messages: Sequence[columns.Message]) -> tuple[columns.Message, ...]:
@@ -510,7 +503,7 @@ def _labelled(
 ) -> tuple[Kind, tuple[columns.FoundColumn, ...], tuple[Example, ...]]:
     """The kind of the examples; numbers of a regression as numbers; no label that only names."""
     found = {column.part: column for column in scan.found}
-    kind: Kind = "texts"
+    kind: Kind = "texts" if labelled is None or labelled == "names" else labelled
     if labelled == "names":
         column = found.pop("label")
         n, more = len(scan.labels), len(scan.labels) >= columns.MOST_COUNTED
@@ -525,12 +518,9 @@ def _labelled(
         scan.notes.append(f'column "{column.column}" is no label: {different}')
         examples = tuple(replace(example, label=None) for example in examples)
     elif labelled == "numbers":
-        kind = "numbers"
         examples = tuple(
             replace(example, label=columns.as_number(str(example.label))) for example in examples
         )
-    elif labelled == "classes":
-        kind = "classes"
     kind = "completions" if "completion" in found else kind
     kind = "messages" if "messages" in found else kind
     return kind, tuple(found.values()), examples
