@@ -20,24 +20,22 @@ from .layer_classifier import (
     score_classifier,
     score_predictions,
 )
-from .layer_norms import (
-    LayerNorms,
-    LayerPca,
-    Tally,
-    layer_norms,
-    layer_pca,
-    row_norms,
-    tallied,
-    unit_rows,
-)
 from .layer_rows import (
     COLUMNS,
     MOST_TOKENS,
     TEST_SHARE,
+    LayerNorms,
+    LayerPca,
     LayerRows,
     RowSplit,
+    Tally,
     collect_rows,
+    layer_norms,
+    layer_pca,
+    row_norms,
     split_by_text,
+    tallied,
+    unit_rows,
 )
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from sklearn.neighbors import NearestCentroid
 
 from deltadex.study.layers import layers_report
 from deltadex.study.layers.layer_classifier import contributions, dims_holding, fit_classifier
-from deltadex.study.layers.layer_norms import row_norms
-from deltadex.study.layers.layer_rows import split_by_text
+from deltadex.study.layers.layer_rows import row_norms, split_by_text
 
 
 def split_of(hidden, **options):

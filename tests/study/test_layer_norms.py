@@ -6,7 +6,7 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 
-from deltadex.study.layers.layer_norms import fit_growth, layer_pca, row_norms, unit_rows
+from deltadex.study.layers.layer_rows import fit_growth, layer_pca, row_norms, unit_rows
 
 
 @pytest.mark.parametrize(
