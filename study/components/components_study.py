@@ -26,13 +26,12 @@ from .decomposition import (
     counted_rows,
     importance,
     keeper,
-    norm_ratios,
     relative_lengths,
     streams_of,
     term_shifts,
     token_sums,
 )
-from .local_shift import ZERO, CallRecord, LocalShift
+from .local_shift import ZERO, CallRecord, LocalShift, local_terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +128,7 @@ class StreamTally:
     _pass: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
     def attach(
-        self, batch: TextBatch, rows: Rows, see: Callable[[Decomposed], None] | None = None
+        self, rows: Rows, see: Callable[[Decomposed], None] | None = None
     ) -> Iterator[RemovableHandle]:
         """Hook the stream for one pass; `see` is called with each layer as it is computed."""
         self._pass, self.labels = [], []
@@ -178,7 +177,8 @@ class StreamTally:
     def _measure(self, layer: Decomposed) -> None:
         missed = (layer.terms.sum(0) - layer.hidden).norm() / layer.hidden.norm()
         finite = layer.hidden.isfinite().all()
-        self._pass.append((importance(layer.terms), norm_ratios(layer.terms), missed, finite))
+        ratios = relative_lengths(layer.terms, layer.terms.sum(0))
+        self._pass.append((importance(layer.terms), ratios, missed, finite))
         self.labels.append("final" if layer.normed else str(layer.layer))
 
 
@@ -189,13 +189,11 @@ class Comparison:
     tuned: StreamTally
     base: StreamTally
     sums: dict[str, Float64[np.ndarray, "layers ..."]] = field(default_factory=dict)
-    embedding: float = 0.0
-    local_terms: tuple[str, ...] = ()
     _local: LocalShift | None = None
     _shifts: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
     def attach(
-        self, batch: TextBatch, rows: Rows, record: CallRecord, layers: list[Decomposed]
+        self, rows: Rows, record: CallRecord, layers: list[Decomposed]
     ) -> Iterator[RemovableHandle]:
         tuned = iter(layers)
         self._shifts = []
@@ -206,7 +204,7 @@ class Comparison:
             values = (*term_shifts(mine.terms, theirs.terms), change)
             self._shifts.append(tuple(map(token_sums, values)))
 
-        yield from self.base.attach(batch, rows, see)
+        yield from self.base.attach(rows, see)
         self._local = LocalShift(self.tuned.stream, self.base.stream, rows, record)
         yield from self._local.attach()
 
@@ -216,10 +214,9 @@ class Comparison:
         shifts, shares, changes = map(torch.stack, zip(*self._shifts, strict=True))
         added = {"term_shift": shifts, "term_shift_share": shares, "total_shift": changes}
         added["local_shift"] = torch.stack(self._local.layers)
+        added["local_embedding"] = self._local.embedding
         for name, values in added.items():
             self.sums[name] = self.sums.get(name, 0.0) + values.cpu().numpy()
-        self.embedding += self._local.embedding
-        self.local_terms = self._local.names
         self._local, self._shifts = None, []
 
     def report(self, n_tokens: int) -> StackComponents:
@@ -231,8 +228,8 @@ class Comparison:
         means = {name: total / n_tokens for name, total in self.sums.items()}
         against = Against(
             correlation=np.array(rhos).reshape(layers, terms),
-            local_terms=self.local_terms,
-            local_embedding=self.embedding / n_tokens,
+            local_terms=local_terms(self.base.stream.stack),
+            local_embedding=float(means.pop("local_embedding")),
             **means,
         )
         return self.tuned.report(against)
@@ -282,7 +279,7 @@ def components_study(
         layers: list[list[Decomposed]] = [[] for _ in tallies]
         records = [CallRecord(stack) for stack in network.stacks]
         hooks = [
-            tally.attach(batch, rows, keeper(kept) if comparisons else None)
+            tally.attach(rows, keeper(kept) if comparisons else None)
             for tally, kept in zip(tallies, layers, strict=True)
         ]
         recorders = [record.attach() for record in records] if comparisons else []
@@ -291,7 +288,7 @@ def components_study(
             tally.end_pass(network.name)
         if other is not None:
             compared = zip(comparisons, records, layers, strict=True)
-            hooks = [c.attach(batch, rows, record, mine) for c, record, mine in compared]
+            hooks = [c.attach(rows, record, mine) for c, record, mine in compared]
             run_with_hooks(other, batch, chain(*hooks))
             for comparison in comparisons:
                 comparison.end_pass(other.name)

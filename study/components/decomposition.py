@@ -104,9 +104,8 @@ def branch_constants(network: Network, *stacks: Stack) -> Constants:
         return (torch.zeros_like(args[0]), *args[1:])
 
     sublayers = [s for stack in stacks for s in chain.from_iterable(stack.sublayers)]
-    summing = [
-        s for s in sublayers if s.term != "feed_forward" and s.weights_sum_to_one and s.is_linear
-    ]
+    attending = [s for s in sublayers if s.term != "feed_forward" and s.weights_sum_to_one]
+    summing = [s for s in attending if is_linear(s.branch)]
 
     def hooks() -> Iterator[RemovableHandle]:
         for sublayer in summing:
@@ -120,7 +119,7 @@ def branch_constants(network: Network, *stacks: Stack) -> Constants:
     run_with_hooks(network, batch, hooks())
     for sublayer in sublayers:
         bias = getattr(sublayer.branch, "bias", None)
-        if id(sublayer.branch) not in constants and sublayer.is_linear and bias is not None:
+        if id(sublayer.branch) not in constants and is_linear(sublayer.branch) and bias is not None:
             constants[id(sublayer.branch)] = bias.detach()
     return constants
 
@@ -229,18 +228,11 @@ def importance(
     return torch.where(squares > 0, (terms * hidden).sum(dim=-1) / squares, 0.0)
 
 
-def norm_ratios(
-    terms: Float32[torch.Tensor, "terms tokens dim"],
-) -> Float32[torch.Tensor, "terms tokens"]:
-    """|x| / |e|: far above the importance where terms cancel each other."""
-    return relative_lengths(terms, terms.sum(dim=0))
-
-
 def relative_lengths(
     vectors: Float32[torch.Tensor, "*terms tokens dim"],
     against: Float32[torch.Tensor, "tokens dim"],
 ) -> Float32[torch.Tensor, "*terms tokens"]:
-    """|x| / |e|; 0 where e is zero."""
+    """|x| / |e|, far above the importance where terms cancel each other; 0 where e is zero."""
     length = against.norm(dim=-1)
     return torch.where(length > 0, vectors.norm(dim=-1) / length, 0.0)
 

@@ -61,6 +61,10 @@ def _ratio_sum(moved: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     return token_sums(torch.where(length > 0, moved / length, 0.0))
 
 
+def local_terms(stack: Stack) -> tuple[str, ...]:
+    return tuple(term for term in stack.terms if term != "input")
+
+
 @dataclass(slots=True)
 class LocalShift:
     """Runs the fine-tune's block after each block of the base, on the same input, in one pass.
@@ -79,14 +83,10 @@ class LocalShift:
     rows: Rows
     record: CallRecord
     layers: list[torch.Tensor] = field(default_factory=list)
-    embedding: float = 0.0
+    embedding: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     _branches: dict[int, torch.Tensor] = field(default_factory=dict)
     _norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _called: Call = field(default_factory=dict)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(term for term in self.base.stack.terms if term != "input")
 
     def attach(self) -> Iterator[RemovableHandle]:
         pairs = zip(self.base.stack.blocks, self.tuned.stack.blocks, strict=True)
@@ -104,7 +104,7 @@ class LocalShift:
             stream = self._called[STREAM]
             moved = select_rows(self.record.embedded - stream, self.rows).norm(dim=-1)
             length = select_rows(stream, self.rows).norm(dim=-1)
-            self.embedding = float(_ratio_sum(moved, length))
+            self.embedding = _ratio_sum(moved, length)
 
     def _branch(self, branch: nn.Module, _: object, output: object) -> None:
         # some blocks add to it in place
@@ -129,7 +129,9 @@ class LocalShift:
             states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
             other(**self.record.calls[len(self.layers)] | states)
         still = torch.zeros_like(stream)
-        changes = (select_rows(moved.get(name, still), self.rows) for name in self.names)
+        changes = (
+            select_rows(moved.get(name, still), self.rows) for name in local_terms(self.base.stack)
+        )
         self.layers.append(
             torch.stack([_ratio_sum(change.norm(dim=-1), length) for change in changes])
         )

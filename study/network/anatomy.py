@@ -39,10 +39,6 @@ class Sublayer:
     norm: nn.Module | None
     weights_sum_to_one: bool
 
-    @property
-    def is_linear(self) -> bool:
-        return is_linear(self.branch)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
