@@ -42,13 +42,17 @@ MOST_SHOWN = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """One number of a document, named by its way through it, with the study first; the group is
-    None where it is of all texts, the layer where it is of the whole network."""
+    """One number of a document, or a place on the way to some, named by its way through it, with
+    the study first; the group is None where it is of all texts, the layer where it is of the whole
+    network."""
 
     name: str
-    value: float
+    value: float = math.nan
     group: str | None = None
     layer: int | None = None
+
+    def below(self, *parts: object) -> Number:
+        return replace(self, name=".".join((self.name, *map(str, parts))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,24 +81,10 @@ class MeasuredModel:
         return tuple(sorted({n.layer for n in self.numbers if n.layer is not None}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    name: tuple[str, ...]
-    group: str | None = None
-    layer: int | None = None
-    depth: int | None = None
-
-    def at(self, *parts: object, **changes: Any) -> _Place:
-        return replace(self, name=(*self.name, *map(str, parts)), **changes)
-
-    def number(self, value: float) -> Number:
-        return Number(name=".".join(self.name), value=value, group=self.group, layer=self.layer)
-
-
 def numbers_of(study: str, document: Mapping[str, Any]) -> tuple[Number, ...]:
     """Every number of a study's document that a name leads to."""
     depth = document.get("n_layers")
-    return tuple(_walk(document, _Place((study,), depth=depth if _is_number(depth) else None)))
+    return tuple(_walk(document, Number(name=study), depth if isinstance(depth, int) else None))
 
 
 def find_measure(measure: str, names: Iterable[str]) -> str:
@@ -236,49 +226,49 @@ class StoredMeasures:
             raise RequestError(f"{twice[0]}: several families have it; add --base, one of: {bases}")
 
 
-def _walk(value: Mapping[str, Any], place: _Place) -> Iterator[Number]:
+def _walk(value: Mapping[str, Any], place: Number, depth: int | None) -> Iterator[Number]:
     group, layer = value.get("group"), value.get("layer")
     if isinstance(group, str):
-        place = place.at(group=group)
+        place = replace(place, group=group)
     if isinstance(layer, int):
-        place = place.at(layer=layer)
+        place = replace(place, layer=layer)
     for key, child in value.items():
+        here = place.below(key)
         if key in ("group", "layer"):
             continue
         if _is_number(child):
-            yield place.at(key).number(float(child))
+            yield replace(here, value=float(child))
         elif isinstance(child, Mapping):
-            yield from _walk(child, place.at(key))
+            yield from _walk(child, here, depth)
         elif isinstance(child, list) and child:
-            yield from _walk_list(child, key, value, place)
+            yield from _walk_list(child, value, here, depth)
 
 
 def _walk_list(
-    entries: list[Any], key: str, beside: Mapping[str, Any], place: _Place
+    entries: list[Any], beside: Mapping[str, Any], here: Number, depth: int | None
 ) -> Iterator[Number]:
     """A list of records, of numbers by layer or term, or of such lists by layer."""
     if all(isinstance(entry, Mapping) for entry in entries):
         for entry in entries:
             own = [entry[name] for name in IDENTIFIERS if isinstance(entry.get(name), str | float)]
             inner = {k: v for k, v in entry.items() if k not in IDENTIFIERS}
-            yield from _walk(inner, place.at(key, *own))
+            yield from _walk(inner, here.below(*own), depth)
         return
     columns = next(
-        (beside[axis] for axis in COLUMN_AXES if len(entries) == len(beside.get(axis) or ())), None
+        (beside[axis] for axis in COLUMN_AXES if len(entries) == len(beside.get(axis) or ())), ()
     )
     if all(entry is None or _is_number(entry) for entry in entries):
-        by_layer = place.layer is None and _is_by_layer(len(entries), beside, place.depth)
+        by_layer = here.layer is None and _is_by_layer(len(entries), beside, depth)
         for index, entry in enumerate(entries):
-            if entry is None or not (columns or by_layer):
-                continue
-            at = place.at(key, layer=index) if by_layer else place.at(key, (columns or ())[index])
-            yield at.number(float(entry))
+            if entry is not None and (columns or by_layer):
+                at = replace(here, layer=index) if by_layer else here.below(columns[index])
+                yield replace(at, value=float(entry))
     elif all(isinstance(entry, list) for entry in entries):
-        start = 1 if key in FROM_BLOCK_1 else 0
+        start = 1 if here.name.split(".")[-1] in FROM_BLOCK_1 else 0
         inner_axes = {axis: beside[axis] for axis in COLUMN_AXES if axis in beside}
         for index, row in enumerate(entries, start=start):
             if row and inner_axes:
-                yield from _walk_list(row, key, inner_axes, place.at(layer=index))
+                yield from _walk_list(row, inner_axes, replace(here, layer=index), depth)
 
 
 def _is_by_layer(length: int, beside: Mapping[str, Any], depth: int | None) -> bool:
