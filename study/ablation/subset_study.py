@@ -13,7 +13,7 @@ from torch import nn
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import count
+from ...results import Row, count
 from ..components.decomposition import branch_constants, decompose
 from ..network.hidden_states import TextBatch, padded
 from ..network.language_head import Prediction, prediction_of
@@ -106,45 +106,37 @@ def choose_tokens(
         StudyError: no token may be chosen.
     """
     masked = predicts == "masked"
-    readable = [
-        np.flatnonzero(text.counted if masked else text.counted[:-1] & text.counted[1:])
-        for text in texts
-    ]
-    text = np.repeat(np.arange(len(texts)), [len(row) for row in readable])
-    position = np.concatenate([np.zeros(0, dtype=np.int64), *readable])
-    if not len(text):
+    lengths = [len(text.ids) for text in texts]
+    ids = np.concatenate([text.ids for text in texts])
+    counted = np.concatenate([text.counted for text in texts])
+    # a text's first token does not count, so that none is read before it
+    readable = np.flatnonzero(counted if masked else counted[:-1] & counted[1:])
+    if not len(readable):
         raise StudyError(
             "masked tokens: no position may be masked; give texts with words in them"
             if masked
             else "next tokens: no token follows another; give longer texts"
         )
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(len(text), size=max(1, round(CHOSEN * len(text))), replace=False)
-    n_masked, n_random = round(MASKED * len(chosen)), round(RANDOM * len(chosen))
-    changed = chosen[: n_masked + n_random] if masked else chosen[:0]
-    fed = [text.ids.copy() for text in texts]
+    n_chosen = max(1, round(CHOSEN * len(readable)))
+    chosen = readable[rng.choice(len(readable), size=n_chosen, replace=False)]
+    n_masked, n_random = round(MASKED * n_chosen), round(RANDOM * n_chosen)
+    fed = ids.copy()
     if masked:
-        new = _replacements(network, n_masked, n_random, rng)
-        places = zip(text[changed].tolist(), position[changed].tolist(), strict=True)
-        for (row, place), token in zip(places, new.tolist(), strict=True):
-            fed[row][place] = token
+        fed[chosen[: n_masked + n_random]] = _replacements(network, n_masked, n_random, rng)
     chosen.sort()
-    n_chosen = len(chosen)
     if n_chosen > most:
         kept = np.random.default_rng(seed).choice(n_chosen, size=most, replace=False)
         chosen = chosen[np.sort(kept)]
-    items = [np.full(len(ids), NO_ITEM, dtype=np.int64) for ids in fed]
-    targets = np.empty(len(chosen), dtype=np.int64)
-    places = zip(text[chosen].tolist(), position[chosen].tolist(), strict=True)
-    for number, (row, place) in enumerate(places):
-        items[row][place] = number
-        targets[number] = texts[row].ids[place if masked else place + 1]
+    items = np.full(len(ids), NO_ITEM, dtype=np.int64)
+    items[chosen] = np.arange(len(chosen))
     counts = {"masked": n_masked, "random": n_random, "kept": n_chosen - n_masked - n_random}
+    ends = np.cumsum(lengths)
     return ChosenTokens(
-        [replace(text, ids=ids) for text, ids in zip(texts, fed, strict=True)],
-        items,
-        targets,
-        text[chosen].astype(np.int64),
+        [replace(text, ids=i) for text, i in zip(texts, np.split(fed, ends[:-1]), strict=True)],
+        np.split(items, ends[:-1]),
+        ids[chosen if masked else chosen + 1],
+        np.searchsorted(ends, chosen, side="right").astype(np.int64),
         {"predicts": predicts, "chosen": CHOSEN, **(counts if masked else {}), "seed": seed},
     )
 
@@ -225,10 +217,10 @@ def collect_terms(
         terms = last.terms[:, real][:, ours].float().cpu().numpy()
         here, place = np.unique(numbers[numbers != NO_ITEM], return_inverse=True)
         seen[here] = True
-        for term, values in zip(sums, terms, strict=True):
-            total: Float64[np.ndarray, "here dim"] = np.zeros((len(here), values.shape[1]))
-            np.add.at(total, place, values)
-            term[here] = total
+        total: Float64[np.ndarray, "terms here dim"]
+        total = np.zeros((len(terms), len(here), network.dim))
+        np.add.at(total, (slice(None), place), terms)
+        sums[:, here] = total
     if not worst <= WORST_ERROR:
         raise StudyError(
             f"{network.name}: the terms of the {stack.name} miss its hidden states by {worst:.1e}: "
@@ -272,16 +264,16 @@ def ablation_study(
         "tagging": partial(_words, network, distinct, "tagging", tags),
     }
     collected: dict[Task, subsets.Items] = {}
-    skipped: list[subsets.Skipped] = []
+    skipped: list[Row] = []
     error = 0.0
     for task in (task for task in TASKS if task in asked.tasks):
         try:
             collected[task], task_error = collect[task](asked, track)
             error = max(error, task_error)
         except StudyError as err:
-            skipped.append(subsets.Skipped(measure=task, reason=str(err)))
+            skipped.append({"measure": task, "reason": str(err)})
     if not collected:
-        raise StudyError(skipped[0].reason)
+        raise StudyError(skipped[0]["reason"])
     names = network.stacks[0].terms
     present = [
         row for row in range(len(names)) if any(i.terms[row].any() for i in collected.values())
@@ -292,20 +284,16 @@ def ablation_study(
         items = replace(items, terms=items.terms[present], names=present_names)
         measures |= _measures(task, items, asked, head)
         if task == "masked" and not isinstance(head, nn.Module):
-            skipped.append(
-                subsets.Skipped(measure="masked-own", reason=head or "no head was given")
-            )
+            skipped.append({"measure": "masked-own", "reason": head or "no head was given"})
     reports: list[subsets.AblationReport] = []
     for key, predict in track(measures.items(), "measures", total=len(measures)):
-        try:
-            predictions = predict()
-        except StudyError as err:
-            skipped.append(subsets.Skipped(measure=key, reason=str(err)))
-            continue
         score: Literal["accuracy", "macro-F1"] = "macro-F1" if key == "tagging" else "accuracy"
-        reports.append(subsets.ablation_report(predictions, score=score, seed=asked.seed))
+        try:
+            reports.append(subsets.ablation_report(predict(), score=score, seed=asked.seed))
+        except StudyError as err:
+            skipped.append({"measure": key, "reason": str(err)})
     if not reports:
-        raise StudyError(skipped[-1].reason)
+        raise StudyError(skipped[-1]["reason"])
     return subsets.AblationStudyReport(
         model=network.name,
         stack=network.stacks[0].name,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from ...results import JsonRecord, count
+from ...results import JsonRecord, Row, count
 
 LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "source": "s"}
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
@@ -334,12 +334,6 @@ class AblationReport(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped(JsonRecord):
-    measure: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AblationStudyReport(JsonRecord):
     """All measures of one network, of the terms of one stream behind its last layer and norm.
 
@@ -354,7 +348,7 @@ class AblationStudyReport(JsonRecord):
     texts: int
     error: float
     measures: tuple[AblationReport, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Row, ...]
 
 
 def ablation_report(
