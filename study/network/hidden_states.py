@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Bool, Float32, Int64
@@ -108,15 +109,11 @@ def padded(
 ) -> TextBatch:
     padding = getattr(network.config, "pad_token_id", None)
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
-    shape = (len(texts), max(map(len, texts)))
-    ids = torch.full(shape, padding, dtype=torch.int64)
-    mask = torch.zeros(shape, dtype=torch.int64)
-    counts = np.zeros(shape, dtype=bool)
-    for row, (numbers, own) in enumerate(zip(texts, counted, strict=True)):
-        ids[row, : len(numbers)] = torch.tensor(numbers)
-        mask[row, : len(numbers)] = 1
-        counts[row, : len(numbers)] = own
-    return TextBatch(first, ids.to(network.device), mask.to(network.device), counts)
+    rows = [torch.tensor(numbers, dtype=torch.int64) for numbers in texts]
+    ids = pad_sequence(rows, batch_first=True, padding_value=padding).to(network.device)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    counts = pad_sequence([torch.from_numpy(own) for own in counted], batch_first=True)
+    return TextBatch(first, ids, mask.to(network.device), counts.numpy())
 
 
 def require_same_tokens(

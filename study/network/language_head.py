@@ -122,7 +122,10 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> nn.M
         raise StudyError(f"{network.name}: no language head reads its first stream")
     adapter, base = adapter_of(source, base)
     if adapter:
-        changed = _parts_of_a_head(source, adapter)
+        # by its tensors: `dense` is also a matrix of BERT's head, and a target may be a pattern
+        parts = {part for tensor in tensors_of_adapter(source) for part in tensor.split(".")}
+        parts |= set(adapter.get("modules_to_save") or ())
+        changed = [part for part in OWN_HEADS if part in parts]
         if changed:
             raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
         source = base or ""
@@ -140,14 +143,6 @@ def _load_whole(
     model, missing = load_as(getattr(transformers, KINDS[kind]), source, dtype)
     lost = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
     return model, missing, lost
-
-
-def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
-    """The parts of a head that an adapter changes, by its tensors: a target of `dense` is also a
-    matrix of BERT's head, and targets may be a regular expression."""
-    changed = {part for name in tensors_of_adapter(source) for part in name.split(".")}
-    changed |= set(adapter.get("modules_to_save") or ())
-    return [name for name in OWN_HEADS if name in changed]
 
 
 def _has_mask(tokenizer: Any) -> bool:
