@@ -544,16 +544,12 @@ def matched_examples(
             f"{data.source} and {control.source} have {count(n, 'example')} each to compare"
             f"{'; '.join(['', *notes])}; at least {FEWEST_MATCHED} are needed"
         )
-    first, second = (
-        replace(one, examples=_beginning(examples, n, are_classes=bool(one.classes)))
-        for one, examples in zip((data, control), left, strict=True)
-    )
-    return first, second, tuple(notes)
-
-
-def _beginning(examples: Sequence[Example], n: int, *, are_classes: bool) -> tuple[Example, ...]:
-    labels = [example.label if are_classes else None for example in examples]
-    return tuple(examples[place] for place in places_of_every_class(labels, n))
+    matched = []
+    for one, examples in zip((data, control), left, strict=True):
+        labels = [example.label if one.classes else None for example in examples]
+        chosen = [examples[place] for place in places_of_every_class(labels, n)]
+        matched.append(replace(one, examples=tuple(chosen)))
+    return matched[0], matched[1], tuple(notes)
 
 
 def _listed(names: set[str], most: int = 5) -> str:
