@@ -31,7 +31,7 @@ from .decomposition import (
     term_shifts,
     token_sums,
 )
-from .local_shift import ZERO, CallRecord, LocalShift, local_terms
+from .local_shift import ZERO, Call, LocalShift, local_terms, record_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class Comparison:
     _shifts: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
     def attach(
-        self, rows: Rows, record: CallRecord, layers: list[Decomposed]
+        self, rows: Rows, calls: Sequence[Call], layers: list[Decomposed]
     ) -> Iterator[RemovableHandle]:
         tuned = iter(layers)
         self._shifts = []
@@ -205,7 +205,7 @@ class Comparison:
             self._shifts.append(tuple(map(token_sums, values)))
 
         yield from self.base.attach(rows, see)
-        self._local = LocalShift(self.tuned.stream, self.base.stream, rows, record)
+        self._local = LocalShift(self.tuned.stream, self.base.stream, rows, calls)
         yield from self._local.attach()
 
     def end_pass(self, base: str) -> None:
@@ -277,18 +277,18 @@ def components_study(
             continue
         rows = counted_rows(batch)
         layers: list[list[Decomposed]] = [[] for _ in tallies]
-        records = [CallRecord(stack) for stack in network.stacks]
+        calls: list[list[Call]] = [[] for _ in tallies]
         hooks = [
             tally.attach(rows, keeper(kept) if comparisons else None)
             for tally, kept in zip(tallies, layers, strict=True)
         ]
-        recorders = [record.attach() for record in records] if comparisons else []
+        recorders = map(record_calls, network.stacks, calls) if comparisons else ()
         run_with_hooks(network, batch, chain(*hooks, *recorders))
         for tally in tallies:
             tally.end_pass(network.name)
         if other is not None:
-            compared = zip(comparisons, records, layers, strict=True)
-            hooks = [c.attach(rows, record, mine) for c, record, mine in compared]
+            compared = zip(comparisons, calls, layers, strict=True)
+            hooks = [c.attach(rows, own, mine) for c, own, mine in compared]
             run_with_hooks(other, batch, chain(*hooks))
             for comparison in comparisons:
                 comparison.end_pass(other.name)

@@ -8,7 +8,7 @@ that a difference is made by that sub-layer.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,25 +30,18 @@ ZERO = 1e-6
 """Smaller shifts are float32 rounding."""
 
 
-@dataclass(slots=True)
-class CallRecord:
-    """The arguments of a network's blocks in one pass, in the order of the calls, without the
-    states, and the input of the first block."""
+def record_calls(stack: Stack, calls: list[Call]) -> Iterator[RemovableHandle]:
+    """Hooks that note the arguments of a network's blocks in one pass, in the order of the calls;
+    of states those of the first block alone."""
 
-    stack: Stack
-    embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
-    calls: list[Call] = field(default_factory=list)
-
-    def attach(self) -> Iterator[RemovableHandle]:
-        for block in self.stack.blocks:
-            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
-
-    def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def enter(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         call = _arguments(block, args, kwargs)
-        stream = call.pop(STREAM)
-        if not self.calls:
-            self.embedded = stream
-        self.calls.append(call)
+        if calls:
+            call.pop(STREAM)
+        calls.append(call)
+
+    for block in stack.blocks:
+        yield block.register_forward_pre_hook(enter, with_kwargs=True)
 
 
 def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
@@ -73,7 +66,7 @@ class LocalShift:
     a change of biases inside a sub-layer (b_q, b_k, b_1) counts for that sub-layer.
 
     Attributes:
-        record: Of the fine-tune's pass over the same batch.
+        calls: Of the fine-tune's pass over the same batch.
         layers: By block: |change of the own term| / |input| of each sub-layer's term, and `bias`.
         embedding: |change of the embedding output| / |embedding output|.
     """
@@ -81,7 +74,7 @@ class LocalShift:
     tuned: Stream
     base: Stream
     rows: Rows
-    record: CallRecord
+    calls: Sequence[Call]
     layers: list[torch.Tensor] = field(default_factory=list)
     embedding: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     _branches: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -102,7 +95,7 @@ class LocalShift:
         self._called = _arguments(block, args, kwargs)
         if not self.layers:
             stream = self._called[STREAM]
-            moved = select_rows(self.record.embedded - stream, self.rows).norm(dim=-1)
+            moved = select_rows(self.calls[0][STREAM] - stream, self.rows).norm(dim=-1)
             length = select_rows(stream, self.rows).norm(dim=-1)
             self.embedding = _ratio_sum(moved, length)
 
@@ -127,7 +120,7 @@ class LocalShift:
                     held = self._norms[id(theirs.norm)][1]
                     hooks.enter_context(mine.norm.register_forward_hook(lambda *_, held=held: held))
             states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
-            other(**self.record.calls[len(self.layers)] | states)
+            other(**self.calls[len(self.layers)] | states)
         still = torch.zeros_like(stream)
         changes = (
             select_rows(moved.get(name, still), self.rows) for name in local_terms(self.base.stack)

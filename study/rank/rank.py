@@ -105,13 +105,9 @@ class Rank(BasedStudy):
         spectra_of = weight_spectra if self.weights else update_spectra
         base = subject.require_base()
         spectra = spectra_of(db.catalog, subject.require_source(), base, device=device)
-        shapes = db.catalog.base(base).shapes
         depths: dict[str, int] = {}
-        for stack, layer in (
-            *((s.slot.stack, s.slot.layer) for s in spectra),
-            *((slot.stack, slot.layer) for slot in map(Slot.parse, shapes)),
-        ):
-            depths[stack] = max(depths.get(stack, 0), layer + 1)
+        for slot in map(Slot.parse, db.catalog.base(base).shapes):
+            depths[slot.stack] = max(depths.get(slot.stack, 0), slot.layer + 1)
         thetas = sorted(set(self.thetas))
         return rank_study(subject.name, spectra, thetas=thetas, n_layers=depths, subject=of)
 

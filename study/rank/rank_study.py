@@ -200,7 +200,7 @@ def rank_study(
     Args:
         spectra: In any order, each slot and part once.
         thetas: Shares of the energy, in (0, 1].
-        n_layers: Depth of each stack; by default its deepest layer among the spectra.
+        n_layers: Depth of each stack, at least its deepest layer among the spectra.
 
     Raises:
         StudyError: there are no spectra.
@@ -210,10 +210,10 @@ def rank_study(
     if not ordered:
         raise StudyError(f"{name}: no layer matrix to rank; index the model to see what it holds")
     parts = {slot: tuple(group) for slot, group in groupby(ordered, key=lambda s: s.slot)}
-    depths: dict[str, int] = {}
+    least, depths = n_layers or {}, dict[str, int]()
     for slot in parts:
-        depths[slot.stack] = max(depths.get(slot.stack, 0), slot.layer + 1)
-    depths |= {stack: depth for stack, depth in (n_layers or {}).items() if stack in depths}
+        known = depths.get(slot.stack, least.get(slot.stack, 0))
+        depths[slot.stack] = max(known, slot.layer + 1)
     slots = tuple(_slot_ranks(group) for group in parts.values())
     curves = []
     for stack, role in dict.fromkeys((slot.stack, slot.role) for slot in parts):
