@@ -300,14 +300,21 @@ def load_task_model(
         kind = kind_of_head(config, tokenizer)
         if labelled and kind == "masked":
             kind = None
-        model, has_head, has_pooler = _load(source, kind, DTYPES[dtype])
+        head, missing = None, list[str]()
+        if kind is not None:
+            model, missing, lost = _load_whole(source, kind, DTYPES[dtype])
+            head = None if lost else kind
+        if head is None:
+            model, missing = load_as(transformers.AutoModel, source, DTYPES[dtype])
+        model_loading.require_whole(source, missing)
+        pooler = None if head else getattr(model, "pooler", None)
     return TaskModel(
         name=source,
         whole=model.to(device),
         tokenizer=tokenizer,
-        head=kind if has_head else None,
-        missing_head=None if has_head else kind,
-        has_pooler=has_pooler,
+        head=head,
+        missing_head=None if head else kind,
+        has_pooler=pooler is not None and not any("pooler" in key for key in missing),
     )
 
 
@@ -347,16 +354,3 @@ def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
         known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
         return "translated" if known else None
     return tokens_predicted(config, tokenizer)
-
-
-def _load(source: str, kind: OwnHead | None, dtype: torch.dtype) -> tuple[nn.Module, bool, bool]:
-    """(model, whether it has its head, a pooler); the head where its weights are all there."""
-    if kind is not None:
-        model, missing, lost = _load_whole(source, kind, dtype)
-        if not lost:
-            model_loading.require_whole(source, missing)
-            return model, True, False
-    model, missing = load_as(transformers.AutoModel, source, dtype)
-    model_loading.require_whole(source, missing)
-    pooler = getattr(model, "pooler", None) is not None
-    return model, False, pooler and not any("pooler" in key for key in missing)
