@@ -6,6 +6,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -140,7 +141,9 @@ def find_subject(
     from ..indexer import choose_base, is_model_path
 
     known = catalog.bases()
-    hinted = None if base or hint is None else _hinted_family(catalog, hint)
+    hinted = None
+    with suppress(errors.BaseError):  # of a folder of anything else, such as an adapter
+        hinted = None if base else _family(catalog, hint)
     spelled = hint if hinted in known else base
     family = _family(catalog, spelled)
     if known and not is_model_path(model):
@@ -160,14 +163,6 @@ def find_subject(
     hint = hint if may_be_base else None
     base, is_adapter, note = choose_base(catalog, source, base, hint)
     return Subject(name=model, source=source, base=base, is_adapter=is_adapter, note=note)
-
-
-def _hinted_family(catalog: Catalog, hint: str) -> str | None:
-    """The name of what may be a base; None for a folder of anything else, such as an adapter."""
-    try:
-        return _family(catalog, hint)
-    except errors.BaseError:
-        return None
 
 
 def _source_of(row: ModelRow) -> str | None:

@@ -71,7 +71,13 @@ def sample_pairs(
     for pair in batches:
         if not samples:
             shapes = [(len(states.hidden), keep, states.hidden.shape[2]) for states in pair]
-            _require_memory(shapes)
+            needed = sum(4 * prod(shape) for shape in shapes)
+            if needed > MOST_BYTES:
+                raise StudyError(
+                    f"{keep} tokens in all layers of both models would need "
+                    f"{needed / 2**30:.0f} GiB; "
+                    f"give --keep-tokens {keep * MOST_BYTES // needed} or less"
+                )
             samples = [Reservoir(*shape, seed) for shape in shapes]
         for sample, states in zip(samples, pair, strict=True):
             sample.update(states.hidden, pair[0].text)  # of one seed: both choose the same tokens
@@ -83,16 +89,6 @@ def sample_pairs(
             raise StudyError(f"{name}: its states hold NaN or infinity; check its weights")
     text, n_seen = samples[0].texts(), samples[0].seen
     return PairedStates(first=first, second=second, text=text, n_seen=n_seen)
-
-
-def _require_memory(shapes: Sequence[tuple[int, int, int]]) -> None:
-    needed = sum(4 * prod(shape) for shape in shapes)
-    if needed > MOST_BYTES:
-        keep = shapes[0][1]
-        raise StudyError(
-            f"{keep} tokens in all layers of both models would need {needed / 2**30:.0f} GiB; "
-            f"give --keep-tokens {keep * MOST_BYTES // needed} or less"
-        )
 
 
 LONGEST_SIDE = 512
