@@ -37,9 +37,6 @@ class Training(JsonRecord):
     runs: int = 3
     seed: int = 0
 
-    def settings(self) -> dict[str, object]:
-        return {"optimiser": "Adam"} | self.to_json()
-
 
 TRAIN_TEST = (0.8, 0.0, 0.2)
 SLOW_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
@@ -300,7 +297,8 @@ class ItemClasses:
             test=split.test,
             targets=self.target,
             baseline=baseline,
-            settings=settings | {"split": split.sizes(), "training": training.settings()},
+            settings=settings
+            | {"split": split.sizes(), "training": {"optimiser": "Adam"} | training.to_json()},
         )
 
     def trained(

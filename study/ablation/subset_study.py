@@ -217,10 +217,10 @@ def collect_terms(
         terms = last.terms[:, real][:, ours].float().cpu().numpy()
         here, place = np.unique(numbers[numbers != NO_ITEM], return_inverse=True)
         seen[here] = True
-        total: Float64[np.ndarray, "terms here dim"]
-        total = np.zeros((len(terms), len(here), network.dim))
-        np.add.at(total, (slice(None), place), terms)
-        sums[:, here] = total
+        total: Float64[np.ndarray, "here terms dim"]
+        total = np.zeros((len(here), len(terms), network.dim))
+        np.add.at(total, place, terms.transpose(1, 0, 2))
+        sums[:, here] = total.transpose(1, 0, 2)
     if not worst <= WORST_ERROR:
         raise StudyError(
             f"{network.name}: the terms of the {stack.name} miss its hidden states by {worst:.1e}: "
