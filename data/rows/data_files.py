@@ -44,20 +44,16 @@ class DataFiles:
     split: str = ""
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @property
-    def is_folder(self) -> bool:
-        return self.root != self.paths[0]
-
     def tables(self, encoding: str, wanted: Collection[str]) -> list[text_tables.DataTable]:
         """An open table for each file; text is taken to be of this encoding if it has no mark."""
         return [_open(path, encoding, wanted) for path in self.paths]
 
     def sha256(self) -> str:
         """Of the file's bytes; of a folder, of each file's path in it, size and bytes."""
-        digest = hashlib.sha256()
-        for path in sorted(self.paths) if self.is_folder else self.paths:
+        digest, is_folder = hashlib.sha256(), self.root != self.paths[0]
+        for path in sorted(self.paths):
             with text_tables.translated_errors(path), path.open("rb") as file:
-                if self.is_folder:
+                if is_folder:
                     name = path.relative_to(self.root).as_posix()
                     digest.update(f"{name}\0{path.stat().st_size}\0".encode("utf-8", "replace"))
                 while block := file.read(1 << 20):
