@@ -7,7 +7,7 @@ import click
 from ..options import Question, argument, option, record
 from ..results import Document, Section, Shown, Table
 from .face.opened import ONLY_FAMILY, Opened
-from .find_trained_on.families import described
+from .find_trained_on.answers import described
 from .terminal.command_line import asking, show_pairs
 
 
@@ -76,7 +76,6 @@ class RemoveData(OneDataSet):
 
 
 def show_data_sets(document: Document) -> Shown:
-    """The kept data sets, a line each."""
     if document["data"]:
         yield Section.of(DataTable.columns, document["data"])
     else:

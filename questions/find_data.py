@@ -45,7 +45,6 @@ class FindData(Family):
 
 
 def show_nearest_data(document: Document) -> Shown:
-    """The kept data sets nearest to a model."""
     yield f"kept data nearest to {document['query']['model']}"
     yield known_of_data(document)
     heads = ("rank", "data", *terminal.EVIDENCE_OF_DATA, "loss", "examples")

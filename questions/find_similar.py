@@ -214,7 +214,6 @@ def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
 
 
 def show_neighbours(document: Document) -> Shown:
-    """A query's nearest models, which of them stand out, and how the fdr is known."""
     query, neighbours = document["query"], document["neighbours"]
     label = f" ({query['dataset']})" if query["dataset"] else ""
     yield f"nearest to {query['model']}{label} · recipe {document['recipe']}"
@@ -265,7 +264,6 @@ def _gap(neighbours: Sequence[Document], calibration: Document) -> str:
 
 
 def show_suspects(suspects: Sequence[Document]) -> Shown:
-    """Labels that contradict the distances."""
     for row in suspects:
         yield (
             f"label in doubt: {row['model']} is labelled "
@@ -292,7 +290,6 @@ def headline(neighbours: Sequence[Document], compared: int, *, is_small: bool) -
 
 
 def show_across(document: Document) -> Shown:
-    """Models of other bases, and by how many words they were compared."""
     query, models = document["query"], document["neighbours"]
     families, left_out = document["families"], document["left_out"]
     names = names_of_bases([query["base"], *(row["base"] for row in (*families, *left_out))])
@@ -310,7 +307,7 @@ def show_across(document: Document) -> Shown:
         if few:
             yield f"too few models for a probability: {', '.join(few)}"
         heads = ("rank", "model", "base", "verdict", "probability", "z", "fdr", "dataset")
-        yield terminal.evidence_table(heads, terminal.renamed(models, names))
+        yield terminal.evidence_table(heads, models, names)
     else:
         yield "no model passes the filters"
     yield from terminal.show_left_out(document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from functools import partial
@@ -17,9 +18,16 @@ from .. import terminal
 from ..face.opened import Opened, Track, find_family, require_labels
 from ..find_similar import calibrated_by, headline
 from ..terminal.command_line import Common, command_with, print_answer
-from .data_words import MOST_EXAMPLES, WordMatches, match_words, texts_of, words_answer
-from .families import FamilyMatch, ask_families, joint_answer
-from .making import NAME, DataMaking, DataReading, kept_data
+from .answers import (
+    MOST_EXAMPLES,
+    FamilyMatch,
+    WordMatches,
+    ask_families,
+    joint_answer,
+    match_words,
+    words_answer,
+)
+from .making import NAME, DataMaking, DataReading
 
 if TYPE_CHECKING:
     from ...data import ExampleSet
@@ -154,7 +162,7 @@ class FindTrainedOn(Filters, DataReading):
         is_asked = (
             bool(of_gradients & set(self.changed())) or (self.keep, self.control) != (None,) * 2
         )
-        is_enough = words is not None and words.is_complete and not is_asked
+        is_enough = words is not None and words.ranked and not words.without and not is_asked
         if words is not None and examples is not None and (self.quick or is_enough):
             return TrainedModelTable(words_answer(words, examples, self.k))
         if self.quick:
@@ -180,7 +188,7 @@ class FindTrainedOn(Filters, DataReading):
             seed=self.seed,
             split=self.split,
         )
-        return match_words(catalog, bases, self, texts_of(examples)), examples
+        return match_words(catalog, bases, self, examples), examples
 
     def _answer(
         self, catalog: Catalog, track: Track, words: WordMatches | None, base: str
@@ -188,12 +196,14 @@ class FindTrainedOn(Filters, DataReading):
         """What one family answers; its data set is kept."""
         from ...search import find_trained_on
 
+        start = time.monotonic()
         data, control, reading, lost = self._read(DataMaking(catalog, base, self, track))
         if self.keep is not None:
             catalog.data_sets.save(data)
-        among = () if words is None else words.best_of(base, self.k)
+        trained = () if words is None else words.trained
+        among = [row["model"] for row in trained if row["base"] == base][: self.k]
         found = find_trained_on(catalog, data, k=self.k, filters=self, control=control, among=among)
-        return FamilyMatch(data, found, reading, lost)
+        return FamilyMatch(data, found, reading, lost, time.monotonic() - start)
 
     def _read(self, making: DataMaking) -> tuple[DataSet, DataSet | None, str, tuple[str, ...]]:
         """The data set and its control, each kept or made of a file's examples; what was said of
@@ -202,8 +212,8 @@ class FindTrainedOn(Filters, DataReading):
         from ...search.trained_on import check_control
 
         data, control, keep = self.data, self.control, self.keep
-        kept = kept_data(making, data, only=self.only_kept)
-        kept_control = None if control is None else kept_data(making, control)
+        kept = making.kept(data, only=self.only_kept)
+        kept_control = None if control is None else making.kept(control)
         if control is not None and kept is None and kept_control is None:
             name, other = Path(data).name, Path(control).name
             if name == other:
@@ -240,7 +250,6 @@ class FindTrainedOn(Filters, DataReading):
 
 
 def show_trained_models(document: Document) -> Shown:
-    """The models nearest to a data set, the control, and what it means at most."""
     if "without_footprint" in document:
         yield from show_word_matches(document)
         return
@@ -249,7 +258,7 @@ def show_trained_models(document: Document) -> Shown:
     if names:
         yield f"models of {len(names)} bases nearest to {query['texts']}"
         of_base = ("base", "loss", "examples", "compared", "nearest", "verdict", "z", "control")
-        yield terminal.evidence_table(of_base, terminal.renamed(families, names))
+        yield terminal.evidence_table(of_base, families, names)
     else:
         yield (
             f"models of {query['base']} nearest to {query['texts']}: "
@@ -272,7 +281,7 @@ def show_trained_models(document: Document) -> Shown:
         has_words = any(model.get("touched") is not None for model in models)
         of_words = ("touched", "missing") if has_words else ()
         heads = ("rank", "model", *terminal.EVIDENCE_OF_DATA, *of_words, "dataset", "author")
-        yield terminal.evidence_table(_with_base(heads, names), terminal.renamed(models, names))
+        yield terminal.evidence_table(heads, models, names)
         if document["comparison"]:
             yield from _show_comparison(document, names)
     else:
@@ -298,12 +307,6 @@ def _of_bases(names: Mapping[str, str], sentences: Sequence[tuple[str, str]]) ->
         yield sentence if len(bases) == 1 else f"{', '.join(those)}: {sentence}"
 
 
-def _with_base(heads: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """The columns of a table of models, with their bases where these are several."""
-    place = 1 + max(heads.index(head) for head in ("model", "nearest") if head in heads)
-    return [*heads[:place], *(["base"] if names else []), *heads[place:]]
-
-
 def known_of_data(family: Document) -> str:
     """What the probabilities of a family are known from, and by what else it is normalised."""
     calibration, n_others = family["calibration"], family.get("references") or 0
@@ -314,7 +317,6 @@ def known_of_data(family: Document) -> str:
 
 
 def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
-    """The data against the control, model by model."""
     comparison = document["comparison"]
     files = f"{document['query']['texts']} against the control {comparison['control']}"
     tested = [(row["base"], _tested(row["comparison"])) for row in document["families"]]
@@ -324,8 +326,8 @@ def _show_comparison(document: Document, names: Mapping[str, str]) -> Shown:
     else:
         yield f"{files}: {tested[0][1]}"
     yield from comparison["left_out"]
-    heads = _with_base(("model", "verdict", "effect", "95 %", "p"), names)
-    yield terminal.evidence_table(heads, terminal.renamed(comparison["models"], names))
+    heads = ("model", "verdict", "effect", "95 %", "p")
+    yield terminal.evidence_table(heads, comparison["models"], names)
 
 
 def _tested(comparison: Document) -> str:
@@ -342,7 +344,6 @@ def _tested(comparison: Document) -> str:
 
 
 def show_word_matches(document: Document) -> Shown:
-    """The models that a file's words fit, and what a row proves."""
     query, rows = document["query"], document["neighbours"]
     n, kinds = document["without_footprint"], document["without_words"]
     why = ", ".join(f"{kinds[kind]} {WORDLESS[kind]}" for kind in kinds)
@@ -364,8 +365,7 @@ def show_word_matches(document: Document) -> Shown:
     else:
         yield f"of none of {compared} can it be said that this file trained it"
     heads = ("rank", "model", "touched", "missing", "by chance", "dataset", "author")
-    names = _names_of_several(document)
-    yield terminal.evidence_table(_with_base(heads, names), terminal.renamed(rows, names))
+    yield terminal.evidence_table(heads, rows, _names_of_several(document))
     for left in document["left_out"]:
         yield left["reason"]
     yield f"It says at most: {document['meaning']}"

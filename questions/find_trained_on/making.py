@@ -83,6 +83,23 @@ class DataMaking:
     track: Track
     _models: dict[bool, TaskModel] = field(default_factory=dict)
 
+    def kept(self, data: Place, *, only: bool = False) -> DataSet | None:
+        """A kept data set of that name, where no file has it; with `only`, whatever files are."""
+        catalog, base = self.catalog, self.base
+        kept = {row["name"] for row in catalog.data_sets.listed(base)}
+        if only and str(data) not in kept:
+            raise RequestError(f"no kept data set {str(data)!r}{offered(str(data), kept, 'kept')}")
+        if str(data) not in kept or (not only and Path(data).exists()):
+            return None
+        found = catalog.data_sets.load(str(data), base)
+        wanted = catalog.find_recipe(self.reading.recipe, base)
+        if found.fingerprint.recipe.id != wanted.id:
+            raise RequestError(
+                f"{data} was kept under recipe {found.fingerprint.recipe.id}, and models are "
+                f"compared under {wanted.id}: name its file, and keep it again"
+            )
+        return found
+
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
         """The examples of a file or folder; without labels that no loss uses."""
         path, label = Path(place).expanduser(), self.reading.label
@@ -161,21 +178,3 @@ class DataMaking:
             require_same_base(model, family.architecture, family.shapes)
             self._models[labelled] = model
         return self._models[labelled]
-
-
-def kept_data(making: DataMaking, data: Place, *, only: bool = False) -> DataSet | None:
-    """A kept data set of that name, where no file has it; with `only`, whatever files there are."""
-    catalog, base = making.catalog, making.base
-    kept = {row["name"] for row in catalog.data_sets.listed(base)}
-    if only and str(data) not in kept:
-        raise RequestError(f"no kept data set {str(data)!r}{offered(str(data), kept, 'kept')}")
-    if str(data) not in kept or (not only and Path(data).exists()):
-        return None
-    found = catalog.data_sets.load(str(data), base)
-    wanted = catalog.find_recipe(making.reading.recipe, base)
-    if found.fingerprint.recipe.id != wanted.id:
-        raise RequestError(
-            f"{data} was kept under recipe {found.fingerprint.recipe.id}, and models are "
-            f"compared under {wanted.id}: name its file, and keep it again"
-        )
-    return found

@@ -17,8 +17,15 @@ NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
 
 
-def evidence_table(heads: Sequence[str], rows: Iterable[Document]) -> Section:
-    """A table of names and numbers."""
+def evidence_table(
+    heads: Sequence[str], rows: Iterable[Document], names: Mapping[str, str] = {}
+) -> Section:
+    """A table of names and numbers. Where bases have `names`, a column says them, behind models."""
+    if names:
+        rows = [{**row, "base": names[row["base"]]} for row in rows]
+        if "base" not in heads:
+            place = 1 + heads.index("model")
+            heads = [*heads[:place], "base", *heads[place:]]
     return Section(columns=heads, rows=[[_evidence(head, row) for head in heads] for row in rows])
 
 
@@ -61,10 +68,6 @@ _NUMBERS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 def stands_out(neighbour: Document) -> bool:
     return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
-
-
-def renamed(rows: Iterable[Document], names: Mapping[str, str]) -> list[Document]:
-    return [{**row, "base": names[row["base"]]} if names else row for row in rows]
 
 
 def show_left_out(document: Document) -> Shown:
