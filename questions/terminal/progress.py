@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...records import Outcome
 from ...results import size
-from .console import Screen
+from .sections import Screen
 from .text import duration, plain
 
 Thing = TypeVar("Thing")

@@ -7,7 +7,7 @@ import pytest
 from catalogs import refused, write
 from running import document, run
 
-from deltadex.questions.terminal import console
+from deltadex.questions.terminal import sections
 from deltadex.store import Catalog
 
 LONG = "someone/" + "a-long-name-" * 20
@@ -81,7 +81,7 @@ def test_what_is_not_indexed_is_one_line_unless_asked_for(family):
 
 
 def test_cells_are_shortened_to_a_terminal_unless_wide(db, monkeypatch):
-    monkeypatch.setattr(console.Screen, "is_terminal", True)
+    monkeypatch.setattr(sections.Screen, "is_terminal", True)
     monkeypatch.setenv("COLUMNS", "60")
 
     shown, wide = run(db, "ls").stdout, run(db, "ls", "--wide").stdout

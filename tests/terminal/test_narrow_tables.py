@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from deltadex.questions.terminal import console, sections
+from deltadex.questions.terminal import sections
 from deltadex.results import Section
 
 LONG = "somebody-with-a-name/bert-base-uncased-finetuned-imdb-2024-run-17"
@@ -17,11 +17,10 @@ def terminal(monkeypatch):
 
     def resize(width):
         def console_of(*, wide=False):
-            narrow = console.Screen(highlight=False, emoji=False)
+            narrow = sections.Screen(highlight=False, emoji=False)
             narrow.width = 10_000 if wide else width
             return narrow
 
-        monkeypatch.setattr(console, "screen", console_of)
         monkeypatch.setattr(sections, "screen", console_of)
 
     return resize
@@ -29,7 +28,7 @@ def terminal(monkeypatch):
 
 @given(st.text(max_size=60), st.integers(3, 40))
 def test_a_shortened_text_fits_and_keeps_both_ends(text, width):
-    short = console._middle(text, width)
+    short = sections._middle(text, width)
 
     assert cell_len(short) <= width
     if short != text:
@@ -45,7 +44,7 @@ def test_numbers_are_whole_or_their_column_is_named_as_left_out(capsys, terminal
 
     terminal(width)
 
-    console.print_table(heads, [cells])
+    sections.print_table(heads, [cells])
 
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if not line.startswith(("no room for", "cosine", "dataset"))]
