@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import hashlib
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RequestError
 from ...options import Place, option, record
 from ...records import Colour, Layout
-from ...results import Shown, Table, names_of_bases
+from ...results import Shown, Table, count, names_of_bases
+from ...store import write_user_file
 from ..face.opened import Family, Opened, Track, untracked
 from ..terminal.command_line import asking
 from .nearest import data_places, neighbourhoods
@@ -19,6 +27,18 @@ from .nearest import data_places, neighbourhoods
 if TYPE_CHECKING:
     from ...search import LabelledModels
     from ...store import Catalog, FamilyView
+
+
+PAGE = f"{(__package__ or '').rpartition('.')[0].rpartition('.')[0]}.service.page"
+"""Where the service has its page; its text alone is read here."""
+
+_SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
+
+_ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
+
+MAP_ENDINGS = (".html", ".png", ".svg")
 
 
 @record
@@ -62,16 +82,16 @@ class Map(Family):
         return Table(map_family(db._catalog, self, db._track))
 
     def check(self) -> None:
-        """Raises `RequestError` where options do not belong together."""
-        if Path(self.path).suffix.lower() == ".html" and self.colour:
+        """Raises `RequestError` for a name that is not a map's, or a colour that a page has not."""
+        path = Path(self.path)
+        if path.suffix.lower() == ".html" and self.colour:
             raise RequestError("--colour is for a .png or .svg picture")
+        if path.suffix.lower() not in MAP_ENDINGS:
+            raise RequestError(f"{path}: a map's name ends in one of {', '.join(MAP_ENDINGS)}")
 
 
 def map_family(catalog: Catalog, asked: Map, track: Track = untracked) -> dict[str, Any]:
     """Draw a family's fingerprints into a file; returns what was drawn, ready for JSON."""
-    from .page import check_map_ending
-
-    check_map_ending(Path(asked.path))
     is_page = Path(asked.path).suffix.lower() == ".html"
     return draw_columns(asked, *placed_columns(catalog, asked, track, with_neighbours=is_page))
 
@@ -89,8 +109,6 @@ def draw_columns(
         landmarks: Models that were placed first, the others among them; None = all alike.
         neighbours: For a page.
     """
-    from .page import describe, write_page
-
     path, base = Path(asked.path), document["base"]
     title, subtitle = f"Fine-tunes of {names_of_bases([base])[base]}", describe(document, landmarks)
     if path.suffix.lower() == ".html":
@@ -130,7 +148,6 @@ def placed_columns(
     """
     from ...search import kept_data_sets, place_models, read_family
     from ...search.layout import EVERY_PAIR, place_axes
-    from .page import encode_names
 
     view, models, records = read_family(
         catalog,
@@ -189,12 +206,96 @@ def placed_columns(
 
 
 def _topics(catalog: Catalog, view: FamilyView, models: LabelledModels) -> list[str | None]:
-    """Words of each unlabelled model."""
     from ...search.word_names import WordNames
 
     unlabelled = [models.ids[row] for row in models.unlabelled_rows.tolist()]
     words = WordNames.of(catalog, view).of_models(unlabelled)
     return [", ".join(words.get(id, ())) or None for id in models.ids]
+
+
+def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[str]]:
+    """Each entry as its place in the list of names, the most frequent first; None stays None."""
+    counts = Counter(name for name in column if name is not None)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    place = {name: i for i, name in enumerate(names)}
+    return [None if name is None else place[name] for name in column], names
+
+
+def describe(document: Mapping[str, Any], landmarks: int | None) -> str:
+    """One line: which fingerprints, how many models, how they were placed, how to read it."""
+    models = count(len(document["models"]), "model", form=",")
+    if document["explained"] is not None:
+        reading = f"PCA: two axes with {sum(document['explained']):.0%} of the variance"
+    else:
+        name = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}[document["layout"]]
+        if landmarks is not None:
+            name += f" of {landmarks:,}, the others placed among them"
+        reading = f"{name}: near means alike, far apart means little"
+    return f"{document['recipe']} fingerprints of {models} · {reading}"
+
+
+def write_page(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    title: str,
+    subtitle: str = "",
+    neighbours: Mapping[str, Any] = {},
+) -> None:
+    """Write a map document to `path`, as a page for any browser.
+
+    The same data give the same bytes. Names are data in the page, never markup, and the
+    page's own policy lets it run its one script and load nothing.
+
+    Args:
+        document: As GET map answers.
+        neighbours: As `neighbourhoods` gives them.
+
+    Raises:
+        RequestError: There are no models, or there is no such folder.
+        StoreFull: `path` cannot be written.
+    """
+    if not document["models"]:
+        raise RequestError("nothing to draw: the family holds no indexed model")
+    data = {"title": title, "subtitle": subtitle or None, "map": document, "clusters": None}
+    write_user_file(path, _render(title, data | dict(neighbours)).encode("utf-8", "replace"))
+
+
+def _render(title: str, data: Mapping[str, Any]) -> str:
+    """The service's page with its style, its scripts and the data inside."""
+
+    def part(name: str) -> str:
+        return resources.files(PAGE).joinpath(name).read_text("utf-8")
+
+    page = part("index.html")
+    script = "\n".join(map(part, _SCRIPT.findall(page)))
+    style = "".join(map(part, _STYLE.findall(page)))
+    # JSON that cannot end the script element it stands in: ASCII, without < > or &
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    policy = (
+        f"default-src 'none'; script-src '{_source_hash(script)}'; "
+        f"style-src '{_source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
+    )
+    tail = (
+        f'<script type="application/json" id="data">{text}</script>\n'
+        f"<script>{script}</script>\n</body>"
+    )
+    for pattern in (_SCRIPT, _STYLE, _ICON):
+        page = pattern.sub("", page)
+    page = page.replace("<title>deltadex</title>\n", head, 1)
+    return page.replace("</body>", tail, 1)
+
+
+def _source_hash(text: str) -> str:
+    """The content-security-policy source that admits this script or style and no other."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _show_map(document: Mapping[str, Any]) -> Shown:

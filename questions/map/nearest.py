@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrays import Float64
 from ...records import DataSet
+from ..terminal.evidence import NOTHING_STANDS_OUT
 
 if TYPE_CHECKING:
     from ...search import LabelledModels, TrainedModel
@@ -35,8 +36,6 @@ FALLBACK = 5
 
 LEAST_WEIGHT = 0.1
 """Least weight of a model that places a data set, in z."""
-
-NOTHING = "no model stands out"
 
 NEAREST_LISTED = 5
 
@@ -146,7 +145,7 @@ def data_place(
     """
     import numpy as np
 
-    standing = [model for model in nearest if model.verdict != NOTHING] or nearest[:FALLBACK]
+    standing = [m for m in nearest if m.verdict != NOTHING_STANDS_OUT] or nearest[:FALLBACK]
     points: Float64[np.ndarray, "models 2"] = np.array([places[m.model] for m in standing])
     x, y = np.average(points, axis=0, weights=[max(m.z, LEAST_WEIGHT) for m in standing]).tolist()
     return x, y

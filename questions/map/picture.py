@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from ...arrays import Bool, Float64
 from ...figures import PALETTE, SMALL, Picture, middle_cut, new_picture, plain, save_picture, short
+from .. import terminal
 
 HEIGHT_MM = 120.0
 
@@ -143,7 +144,7 @@ def _draw_stars(axes: Axes, stars: Any) -> Iterator[tuple[Line2D, str]]:
     ink: Any = axes.xaxis.label.get_color()
     seen: set[bool] = set()
     for number, star in enumerate(stars):
-        stands_out = star["verdict"] != "no model stands out"
+        stands_out = terminal.stands_out(star)
         seen.add(stands_out)
         face = ink if stands_out else "none"
         axes.scatter(

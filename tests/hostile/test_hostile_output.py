@@ -13,7 +13,7 @@ from hypothesis import given
 from running import run
 
 from deltadex.figures import new_picture, save_picture
-from deltadex.questions.map.page import encode_names, write_page
+from deltadex.questions.map.map import encode_names, write_page
 from deltadex.questions.terminal.text import PlainFormatter, json_text, plain
 from deltadex.results import html_table
 

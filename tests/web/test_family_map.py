@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deltadex.questions.map.page import encode_names, write_page
+from deltadex.questions.map.map import encode_names, write_page
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 

@@ -4,7 +4,7 @@ import pytest
 from stand_in import MadeUp, plain, served, until
 from test_page_map import DRAWN, click_model
 
-from deltadex.questions.map.page import write_page
+from deltadex.questions.map.map import write_page
 
 pytestmark = pytest.mark.slow
 
