@@ -26,7 +26,6 @@ from .face.opened import Opened as Opened
 from .face.opened import Tabled as Tabled
 from .face.opened import Track as Track
 from .face.opened import open_as as open_as
-from .facets import Facets as Facets
 from .failures import Failures as Failures
 from .find_data import FindData as FindData
 from .find_similar import FindSimilar as FindSimilar
@@ -34,6 +33,7 @@ from .find_trained_on.find_trained_on import FindTrainedOn as FindTrainedOn
 from .index import Index as Index
 from .label import Label as Label
 from .lineage.lineage import Lineage as Lineage
+from .ls import Facets as Facets
 from .ls import Models as Models
 from .map.map import Map as Map
 from .merge import Merge as Merge

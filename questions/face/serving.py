@@ -13,9 +13,8 @@ from ...errors import DeltadexError, RequestError, StoreFull, UnknownModel, offe
 from ...options import option, record
 from ...records import Indexed
 from ...results import Row, Table
-from ..facets import ListedModels
 from ..find_similar import FindSimilar, NeighbourTable
-from ..ls import ModelTable
+from ..ls import ListedModels, ModelTable
 from ..map.map import Map, placed_columns
 from .opened import Opened
 

@@ -33,7 +33,7 @@ QUESTIONS = (__package__ or "").rpartition(".")[0]
 PLACES = {"serve": "...service.serve", "mcp": "...service.mcp"}
 """Modules of commands that are no questions."""
 
-NO_COMMANDS = {"face", "facets", "terminal"}
+NO_COMMANDS = {"face", "terminal"}
 """What is in the folder beside commands."""
 
 
