@@ -1,42 +1,39 @@
-"""The whole product without a network: train a small family, index it, score it, map it."""
+"""The models of the demo: a small family on labelled sets, and six on texts that every machine has:
+what Python's modules say of themselves."""
 
 from __future__ import annotations
 
 import csv
+import inspect
 import os
-import shlex
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import tokenizers
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
 from sklearn import datasets
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, set_seed
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
 from transformers.utils import logging
 
 from ...arrays import Int64
-from ..eval import show_evaluation
-from ..face.database import open as open_catalog
 from ..face.worker import Worker
-from ..find_similar import show_neighbours
-from ..index import show_report
-from ..lineage.lineage import show_lineage
-from .texts import train_on_texts
-
-if TYPE_CHECKING:
-    from .screen import DemoScreen
-
-
-RECIPES = ("sketch", "mean-factors")
 
 PAD, CLS, MASK, FIRST_LEVEL = 0, 1, 2, 3
 
@@ -64,10 +61,6 @@ class Task:
     name: str
     tokens: Int64[np.ndarray, "texts tokens"] = field(compare=False)
     classes: Int64[np.ndarray, " texts"] = field(compare=False)
-
-    @property
-    def n_classes(self) -> int:
-        return int(self.classes.max()) + 1
 
 
 def all_tasks() -> list[Task]:
@@ -168,7 +161,7 @@ def fine_tune(base: Path, folder: Path, task: Task, *, seed: int, lora: bool) ->
     set_seed(seed)
     rng = np.random.default_rng(seed)
     model: torch.nn.Module = BertForSequenceClassification.from_pretrained(
-        base, num_labels=task.n_classes, ignore_mismatched_sizes=True
+        base, num_labels=int(task.classes.max()) + 1, ignore_mismatched_sizes=True
     )
     if lora:
         settings = LoraConfig(
@@ -218,10 +211,13 @@ Trainers = Callable[..., Future[Any]]
 
 @contextmanager
 def trainers() -> Iterator[Trainers]:
-    """Processes that train, each with one thread: of matrices so small several threads wait for
-    each other longer than they work. They load torch and transformers meanwhile."""
+    """Processes that train, each with one thread, as from now on this one: of matrices so small
+    several threads wait for each other longer than they work. They load torch and transformers
+    meanwhile."""
+    torch.set_num_threads(1)
     n = min(MOST_AT_ONCE, os.cpu_count() or 1)
-    workers = [Worker(f"trainer {number}", load=_with_one_thread) for number in range(n)]
+    one_thread = partial(torch.set_num_threads, 1)
+    workers = [Worker(f"trainer {number}", load=one_thread) for number in range(n)]
     idle: SimpleQueue[Worker] = SimpleQueue()
     threads = ThreadPoolExecutor(n)
 
@@ -243,10 +239,6 @@ def trainers() -> Iterator[Trainers]:
             worker.close()
 
 
-def _with_one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def train_family(folder: Path, tasks: list[Task], train: Trainers) -> Iterator[str]:
     """Train `folder/models/*` from `folder/base`, with `folder/models/labels.csv`.
 
@@ -260,9 +252,8 @@ def train_family(folder: Path, tasks: list[Task], train: Trainers) -> Iterator[s
         for run in range(FULL_RUNS + ADAPTER_RUNS)
     }
     models.mkdir(parents=True, exist_ok=True)
-    with (models / "labels.csv").open("w", newline="", encoding="utf-8") as file:
-        labels = [(name, task.name) for name, (task, _) in plan.items()]
-        csv.writer(file).writerows([("model", "dataset"), *labels])
+    labels = [(name, task.name) for name, (task, _) in plan.items()]
+    _write(models / "labels.csv", [("model", "dataset"), *labels])
     training = {
         train(partial(fine_tune, seed=seed, lora=run >= FULL_RUNS), base, models / name, task): name
         for seed, (name, (task, run)) in enumerate(plan.items(), start=1)
@@ -272,6 +263,11 @@ def train_family(folder: Path, tasks: list[Task], train: Trainers) -> Iterator[s
     for done, future in enumerate(as_completed(training), start=n_saved + 1):
         name, accuracy = training[future], future.result()
         yield f"  {done:>2}/{len(plan)}  {name:24} held-out accuracy {accuracy:.2f}"
+
+
+def _write(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
 
 
 def is_saved(folder: Path) -> bool:
@@ -319,74 +315,100 @@ def _classifier(folder: Path) -> BertForSequenceClassification:
     return BertForSequenceClassification.from_pretrained(folder)
 
 
-def read_words(folder: Path, screen: DemoScreen) -> dict[str, Any]:
-    """Train models on texts, and read from their weights on which words, and on which file."""
-    screen.heading("Training six models on halves of Python's docstrings")
-    for line in train_on_texts(folder):
-        screen.line(line)
-    catalog, file = folder / "texts.duckdb", folder / "mail-a.csv"
-    with open_catalog(catalog) as texts:
-        texts.index(folder / "text-base", folder / "text-models")
-        screen.heading("What was each trained on? Read from its weights, which nobody labelled")
-        names = ("mail-a", "numbers-a", "testing-b")
-        words = {name: texts.words(name).to_json() for name in names}
-        for model, said in words.items():
-            screen.line(f"  {model}: {said['sentence']}")
-        screen.heading(f"Which was trained on {file}?")
-        found = texts.data.find_models(file, quick=True, k=3).to_json()
-        for row in found["neighbours"]:
-            screen.line(f"  {row['model']}: {row['verdict']}")
-    return {"words": words, "trained_on": found}
+TOPICS = {
+    "mail": ("email.message", "email.policy", "mailbox", "smtplib", "imaplib", "poplib"),
+    "numbers": ("decimal", "fractions", "statistics", "math", "random"),
+    "testing": ("unittest.case", "unittest.mock", "unittest.suite", "doctest", "pdb"),
+}
+"""Modules of the standard library by what their docstrings are about."""
+
+WORDS, WIDTH, LENGTH = 4_000, 32, 32
+
+TEXT_STEPS, TEXT_BATCH, TEXT_RATE = 40, 16, 1e-3
 
 
-def run_demo(folder: Path, db: Path, screen: DemoScreen) -> dict[str, Any]:
-    """Read words of models of texts; then train a family in `folder`, index it into `db`, score two
-    recipes, map it, draw its tree."""
-    document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
-    torch.set_num_threads(1)
-    models, target, tasks = folder / "models", folder / "map.html", all_tasks()
-    with trainers() as train:
-        base_trained = train(train_base, folder / "base", tasks)
-        document |= read_words(folder, screen)
-        screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
-        screen.line(f"  base: {BASE_STEPS} steps, beside the six models")
-        base_trained.result()
-        for line in chain(train_family(folder, tasks, train), derive_models(models, tasks)):
-            screen.line(line)
-    with open_catalog(db) as family:
-        screen.heading("Indexing them by what changed in their weights")
-        report = family.index(
-            folder / "base",
-            models,
-            labels=models / "labels.csv",
-            recipes=RECIPES,
-            progress=screen.progress,
+def texts_of(topic: str) -> list[tuple[str, int]]:
+    """The sentences of a topic's docstrings, each with the number of its module."""
+    found: dict[str, int] = {}
+    for number, name in enumerate(TOPICS[topic]):
+        module = import_module(name)
+        objects = [module, *(vars(module)[key] for key in sorted(vars(module)))]
+        classes = [one for one in objects if inspect.isclass(one) and one.__module__ == name]
+        members = [getattr(one, key, None) for one in classes for key in sorted(vars(one))]
+        for one in (*objects, *members):
+            own = inspect.ismodule(one) or getattr(one, "__module__", None) == name
+            for text in re.split(r"(?<=[.:])\s+|\n\n", inspect.getdoc(one) or "" if own else ""):
+                text = " ".join(re.findall(r"[A-Za-z][A-Za-z']+", text)).lower()
+                if text.count(" ") >= 3:
+                    found.setdefault(text, number)
+    return list(found.items())
+
+
+def train_on_texts(folder: Path) -> Iterator[str]:
+    """Train `folder/text-base` and, of each topic, a model on either half of its sentences, which
+    are beside as `TOPIC-a.csv` and `TOPIC-b.csv`. Yields a line on each."""
+    base, every = folder / "text-base", {topic: texts_of(topic) for topic in TOPICS}
+    tokenizer = _tokenizer([text for rows in every.values() for text, _ in rows])
+    set_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * WIDTH,
+        max_position_embeddings=LENGTH,
+    )
+    config.num_labels = max(map(len, TOPICS.values()))
+    BertForSequenceClassification(config).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    for seed, topic in enumerate(TOPICS):
+        for half in (0, 1):
+            name, rows = f"{topic}-{'ab'[half]}", every[topic][half::2]
+            _write(folder / f"{name}.csv", [("text",), *((text,) for text, _ in rows)])
+            _train_on(base, folder / "text-models" / name, tokenizer, rows, seed=2 * seed + half)
+            yield f"  {name}: {len(rows)} sentences from docstrings on {topic}"
+
+
+def _tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.train_from_iterator(
+        texts,
+        tokenizers.trainers.WordLevelTrainer(
+            vocab_size=WORDS,
+            special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"],
+            min_frequency=2,
+            show_progress=False,
+        ),
+    )
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, **special)  # type: ignore[no-untyped-call]
+
+
+def _train_on(
+    base: Path,
+    folder: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: list[tuple[str, int]],
+    *,
+    seed: int,
+) -> None:
+    set_seed(seed)
+    rng = np.random.default_rng(seed)
+    model = BertForSequenceClassification.from_pretrained(base)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=TEXT_RATE, fused=True)
+    model.train()
+    for _ in range(TEXT_STEPS):
+        texts, classes = zip(*(rows[i] for i in rng.choice(len(rows), TEXT_BATCH)), strict=True)
+        inputs = tokenizer(
+            list(texts), truncation=True, max_length=LENGTH, padding=True, return_tensors="pt"
         )
-        document["index"] = report.to_json()
-        base = document["index"]["base"]
-        screen.answer(show_report(document["index"]))
-        for recipe in RECIPES:
-            screen.heading(f"Are the nearest models trained on the same data? Recipe {recipe}")
-            document[recipe] = family.evaluate(recipe, base=base).to_json()
-            screen.answer(show_evaluation(document[recipe]))
-        screen.heading("The nearest to one of the adapters")
-        document["neighbours"] = family.find_similar("wine-lora-0", k=5, base=base).to_json()
-        screen.answer(show_neighbours(document["neighbours"]))
-        family.map(target, base=base)
-        document["map"] = str(target)
-        screen.heading("Which model was trained from which")
-        lineage = family.lineage(base)
-        document["lineage"] = lineage.to_json()
-        screen.answer(show_lineage(document["lineage"]))
-        document["tree"] = str(lineage.save(folder / "lineage.svg"))
-    texts, catalog = (shlex.quote(str(path)) for path in (folder / "texts.duckdb", db))
-    screen.heading("What to look at")
-    screen.line(f"  {target}: the map, a colour for each data set; what lies apart saw other data")
-    screen.line(f"  {document['tree']}: the tree; a merge, an edited copy and a chain have parents")
-    for model, said in document["words"].items():
-        screen.line(f"  {model}: {said['sentence']}")
-    screen.heading("What to try next")
-    screen.line(f"  deltadex words numbers-b --db {texts}: the words of another model")
-    screen.line(f"  deltadex find-similar digits-wine-merge --db {catalog}: near its parents' data")
-    screen.line(f"  deltadex serve --db {catalog}: all of this as a page")
-    return document
+        loss = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            labels=torch.tensor(classes),
+        ).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
