@@ -14,25 +14,25 @@ PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 
 
 @record
-class Shell:
-    """The shell that completes."""
+class Completion:
+    """Print the script that completes deltadex's commands and options in SHELL."""
 
     shell: Literal["bash", "zsh", "fish"] = argument()
 
 
-@command_with(Shell, prints_table=False)
-def command(common: Common, target: Shell) -> None:
-    """Print the script that completes deltadex's commands and options in SHELL.
-
-    \b
-    Example:
-      deltadex completion bash > ~/.local/share/bash-completion/completions/deltadex
-      deltadex completion zsh > "${fpath[1]}/_deltadex"
-      deltadex completion fish > ~/.config/fish/completions/deltadex.fish
-    """
-    completer = get_completion_class(target.shell)
+@command_with(
+    Completion,
+    prints_table=False,
+    examples=(
+        "completion bash > ~/.local/share/bash-completion/completions/deltadex",
+        'completion zsh > "${fpath[1]}/_deltadex"',
+        "completion fish > ~/.config/fish/completions/deltadex.fish",
+    ),
+)
+def command(common: Common, asked: Completion) -> None:
+    completer = get_completion_class(asked.shell)
     assert completer is not None
     group = click.get_current_context().find_root().command
     script = completer(group, {}, PROGRAM, VARIABLE).source()
-    document = {"shell": target.shell, "script": script}
+    document = {"shell": asked.shell, "script": script}
     print_document(document, lambda _: click.echo(script), common)

@@ -69,7 +69,12 @@ def doctor(
 
 @record
 class Examination:
-    """What the doctor looks at, and what it may do."""
+    """Check the catalog and its folder; or the catalog or backup FILE.
+
+    Reads the whole file once. Files that nothing reads are removed, and named. Nothing else is
+    changed: a line names the command that repairs it. Exit code 1 if a problem remains. A service
+    or an indexing run goes on.
+    """
 
     file: Path | None = argument(default=None, file="any")
     _: KW_ONLY
@@ -79,20 +84,10 @@ class Examination:
     )
 
 
-@command_with(Examination)
+@command_with(
+    Examination, examples=("doctor", "doctor --check --json", "doctor family-monday.duckdb --check")
+)
 def command(common: Common, examination: Examination) -> None:
-    """Check the catalog and its folder; or the catalog or backup FILE.
-
-    Reads the whole file once. Files that nothing reads are removed, and named. Nothing else is
-    changed: a line names the command that repairs it. Exit code 1 if a problem remains. A service
-    or an indexing run goes on.
-
-    \b
-    Example:
-      deltadex doctor
-      deltadex doctor --check --json
-      deltadex doctor family-monday.duckdb --check
-    """
     table = doctor(
         examination.file or common.db,
         check=examination.check,

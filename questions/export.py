@@ -122,7 +122,11 @@ class ExportScores(Retrieval):
 
 @record
 class AnyExport(Export, ExportScores):
-    """What is written of the catalog, and where; one of three questions."""
+    """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
+
+    An export to Qdrant writes what differs: run it again after models were added, or after it was
+    stopped. The API key of a server is read from QDRANT_API_KEY.
+    """
 
     stability = "stable"  # what --to and --scores write is provisional
 
@@ -164,11 +168,6 @@ class AnyExport(Export, ExportScores):
     ),
 )
 def command(common: command_line.Common, asked: AnyExport) -> None:
-    """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
-
-    An export to Qdrant writes what differs: run it again after models were added, or after it was
-    stopped. The API key of a server is read from QDRANT_API_KEY.
-    """
     asked.check()
     if asked.to is not None:
         command_line.when_stopped(lambda: command_line.FINISHED)
