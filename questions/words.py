@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +83,13 @@ class Words(Question):
     )
 
     def answer(self, db: Opened) -> WordTable:
+        from ..search.footprints import NO_TOKENIZER
+
         catalog = db._catalog
-        base, model, footprint, kind = find_footprint(catalog, self.model, self.base)
-        words = seen_words(catalog, base, model, footprint, private=self.all)
+        asked = Subject.find(catalog, self.model, self.base)
+        base, footprint, words = asked.base, asked.footprint, asked.seen(private=self.all)
         document: dict[str, Any] = {
-            "model": model,
+            "model": asked.model,
             "base": base,
             "kind": footprint.kind,
             "touched": len(footprint.tokens),
@@ -96,116 +98,96 @@ class Words(Question):
             "note": footprint.note,
         }
         if self.against is not None:
-            other_base, other, theirs, _ = self._other(catalog, base)
-            known = seen_words(catalog, other_base, other, theirs, private=self.all)
-            mine, other_words = ({word.text for word in some} for some in (words, known))
+            try:
+                other = Subject.find(catalog, self.against, self.base or base)
+            except UnknownModel:  # its family has none of that id
+                other = Subject.find(catalog, self.against, self.base)
+            theirs = other.seen(private=self.all)
+            mine, other_words = ({word.text for word in some} for some in (words, theirs))
             words = [word for word in words if word.text not in other_words]
-            document["against"] = other
-            document["only_other"] = _rows([w for w in known if w.text not in mine][: self.k])
-        from ..search.footprints import NO_TOKENIZER
-
+            document["against"] = other.model
+            document["only_other"] = _rows([w for w in theirs if w.text not in mine][: self.k])
         if not words and footprint.tokens.size and not catalog.footprints.family_tokenizer(base):
             document["note"] = NO_TOKENIZER.format(base=base)
-        answers = answers_to(catalog, base, model, footprint, kind)
-        document["answers_to"] = answers
-        sentence = first_sentence(footprint, words, document)  # of all, whatever k
+        answers = asked.answers()
         document["answers_to"] = answers[: self.k]
+        sentence = _first_sentence(footprint, words, answers, document.get("against"))
         return WordTable({**document, "sentence": sentence, "seen": _rows(words[: self.k])})
 
-    def _other(self, catalog: Catalog, base: str) -> Found:
-        """The model of `against`: of the same family, or where it has none of that id, of any."""
-        assert self.against is not None
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model whose footprint is known, and its base."""
+
+    catalog: Catalog
+    base: str
+    model: str
+    footprint: Footprint
+    kind: str
+
+    @classmethod
+    def find(cls, catalog: Catalog, model: Place, spelling: str | None) -> Subject:
+        """A stored model, or a folder or Hub id, which is read now."""
+        base, name = catalog.find_base(spelling), str(model)
         try:
-            return find_footprint(catalog, self.against, self.base or base)
-        except UnknownModel:
-            return find_footprint(catalog, self.against, self.base)
+            row = catalog.model(name, base)
+        except (UnknownModel, EmptyCatalog):
+            from ..indexer import guess_base, is_model_path
 
+            if not is_model_path(name):
+                raise
+            base = base or guess_base(catalog, name)
+            footprint, kind = _read(catalog, name, base)
+            if footprint.tokenizer in (None, catalog.footprints.family_tokenizer(base)):
+                # else its tokens cannot be named by the family's
+                footprint = replace(footprint, tokenizer=None, own_tokenizer=b"")
+            return cls(catalog, base, name, footprint, kind)
+        stored = catalog.footprints.of(row.key)
+        if stored is None:
+            why = (
+                "it was indexed without; `deltadex index` reads the embeddings of a family's models"
+                if row.status == "indexed"
+                else f"it is not indexed ({row.code}: {row.reason}), and its input embedding was "
+                "not read or names no words"
+            )
+            raise RequestError(f"{row.id} has no footprint: {why}")
+        return cls(catalog, row.base, row.id, stored, row.kind)
 
-def seen_words(
-    catalog: Catalog, base: str, model: str, footprint: Footprint, *, private: bool = False
-) -> list[Word]:
-    """The words that a footprint names, the most telling first; `private`: also names and what has
-    digits."""
-    from ..search.footprints import FamilyFootprints
+    def seen(self, *, private: bool = False) -> list[Word]:
+        """The words that the footprint names, the most telling first; `private`: also names and
+        what has digits."""
+        from ..search.footprints import FamilyFootprints
 
-    if footprint.kind in KINDS:
-        return []
-    family = FamilyFootprints.read(catalog, base)
-    if footprint.tokenizer is None and family.tokenizer is None:
-        return []
-    vocabulary = family.vocabulary(footprint)
-    return family.words(footprint, vocabulary, model=model, private=private)
-
-
-def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
-    """The words that `words` names first of a stored model; none where nothing tells them. NumPy is
-    imported for those that have some."""
-    if not catalog.tells_words(base, model):
-        return []
-    from ..search.word_names import surest_words
-
-    row = catalog.model(model, base)
-    footprint = catalog.footprints.of(row.key)
-    assert footprint is not None
-    try:
-        seen = [word.text for word in seen_words(catalog, base, model, footprint)]
-    except RequestError:  # of another tokenizer than is kept
-        seen = []
-    answers = [row["word"] for row in answers_to(catalog, base, model, footprint, row.kind)]
-    return surest_words(seen, answers, NAMED)
-
-
-def answers_to(
-    catalog: Catalog, base: str, model: str, footprint: Footprint, kind: str
-) -> list[dict[str, Any]]:
-    """The words that a model's update answers to; empty where that is not known."""
-    from ..search.responses import FamilyResponses
-
-    def answer() -> list[tuple[str, float]]:
-        view = catalog.family(base, catalog.find_recipe(None, base))
-        found = FamilyResponses.of(catalog, view)
-        if found is None:
+        if self.footprint.kind in KINDS:
             return []
-        rows = view.rows([model])
-        if len(rows):
-            key = int(view.keys[rows[0]])
-            return found.words(key) if found.has(key) else []
-        fresh = found.of_fresh(footprint, kind)
-        return [] if fresh is None else found.listed(fresh)
+        family = FamilyFootprints.read(self.catalog, self.base)
+        if self.footprint.tokenizer is None and family.tokenizer is None:
+            return []
+        vocabulary = family.vocabulary(self.footprint)
+        return family.words(self.footprint, vocabulary, model=self.model, private=private)
 
-    if not catalog.footprints.lexicons(base):
-        return []
-    words = [(word, strength) for word, strength in catalog.look(answer) if strength > 0]
-    return [{"word": word, "strength": round(strength, 3)} for word, strength in words]
+    def answers(self) -> list[dict[str, Any]]:
+        """The words that the model's update answers to; empty where that is not known."""
+        from ..search.responses import FamilyResponses
 
+        catalog = self.catalog
 
-Found = tuple[str, str, "Footprint", str]
-"""Base, id, footprint and kind of a model."""
+        def answer() -> list[tuple[str, float]]:
+            view = catalog.family(self.base, catalog.find_recipe(None, self.base))
+            found = FamilyResponses.of(catalog, view)
+            if found is None:
+                return []
+            rows = view.rows([self.model])
+            if len(rows):
+                key = int(view.keys[rows[0]])
+                return found.words(key) if found.has(key) else []
+            fresh = found.of_fresh(self.footprint, self.kind)
+            return [] if fresh is None else found.listed(fresh)
 
-
-def find_footprint(catalog: Catalog, model: Place, spelling: str | None) -> Found:
-    """That of a stored model, or of a folder or Hub id, which is read now."""
-    base, name = catalog.find_base(spelling), str(model)
-    try:
-        row = catalog.model(name, base)
-    except (UnknownModel, EmptyCatalog):
-        from ..indexer import guess_base, is_model_path
-
-        if not is_model_path(name):
-            raise
-        base = base or guess_base(catalog, name)
-        footprint, kind = _read(catalog, name, base)
-        return base, name, _kept(catalog, base, footprint), kind
-    stored = catalog.footprints.of(row.key)
-    if stored is None:
-        why = (
-            "it was indexed without; `deltadex index` reads the embeddings of a family's models"
-            if row.status == "indexed"
-            else f"it is not indexed ({row.code}: {row.reason}), and its input embedding was not "
-            "read or names no words"
-        )
-        raise RequestError(f"{row.id} has no footprint: {why}")
-    return row.base, row.id, stored, row.kind
+        if not catalog.footprints.lexicons(self.base):
+            return []
+        words = [(word, strength) for word, strength in catalog.look(answer) if strength > 0]
+        return [{"word": word, "strength": round(strength, 3)} for word, strength in words]
 
 
 def _read(catalog: Catalog, name: str, base: str) -> tuple[Footprint, str]:
@@ -220,27 +202,37 @@ def _read(catalog: Catalog, name: str, base: str) -> tuple[Footprint, str]:
     return footprint_query(catalog, name, base), "full"
 
 
-def _kept(catalog: Catalog, base: str, footprint: Footprint) -> Footprint:
-    """A fresh footprint; with a tokenizer of its own its tokens cannot be named by the family's."""
-    is_own = footprint.tokenizer not in (None, catalog.footprints.family_tokenizer(base))
-    return footprint if is_own else replace(footprint, tokenizer=None, own_tokenizer=b"")
+def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
+    """The words that `words` names first of a stored model; none where nothing tells them. NumPy is
+    imported for those that have some."""
+    if not catalog.tells_words(base, model):
+        return []
+    from ..search.word_names import surest_words
+
+    asked = Subject.find(catalog, model, base)
+    try:
+        seen = [word.text for word in asked.seen()]
+    except RequestError:  # of another tokenizer than is kept
+        seen = []
+    return surest_words(seen, [row["word"] for row in asked.answers()], NAMED)
 
 
-def first_sentence(footprint: Footprint, words: Sequence[Word], document: dict[str, Any]) -> str:
-    """What an answer says first."""
+def _first_sentence(
+    footprint: Footprint, words: Sequence[Word], answers: Sequence[Document], against: str | None
+) -> str:
+    """What an answer says first, of all words that it has."""
+    answered = [row["word"] for row in answers]
     if footprint.kind in KINDS:
         why = KINDS[footprint.kind].format(note=footprint.note)
-        answers = ", ".join(row["word"] for row in document["answers_to"][:NAMED])
-        if answers:
-            return f"Its update answers most to: {answers}, …. {why}"
+        if answered:
+            return f"Its update answers most to: {', '.join(answered[:NAMED])}, …. {why}"
         return why if footprint.lexicon else f"{why} {UNASKED}"
     from ..search.word_names import surest_words
 
     partly = f" Known of {footprint.share:.1%} of the vocabulary." if footprint.share < 1 else ""
-    seen, answered = [word.text for word in words], [r["word"] for r in document["answers_to"]]
-    named = ", ".join(surest_words(seen, answered, NAMED))
+    named = ", ".join(surest_words([word.text for word in words], answered, NAMED))
     sure = "at least " if footprint.kind == "tied" or footprint.share < 1 else ""
-    other = f" that {document['against']} did not see" if "against" in document else ""
+    other = "" if against is None else f" that {against} did not see"
     if not words:
         return f"Trained on text of which no whole word{other} can be shown.{partly}"
     return f"Trained on text with {sure}{count(len(words), 'word')}{other}: {named}, ….{partly}"
@@ -251,25 +243,19 @@ def _rows(words: Sequence[Word]) -> list[dict[str, Any]]:
 
 
 def show_words(document: Document) -> Shown:
-    """The sentence, then the words in lines."""
     yield f"{document['model']}: {document['sentence']}"
     if document["note"]:
         yield f"note: {document['note']}"
     if document["touched"]:
         of = f"{document['touched']:,} of {document['vocabulary']:,} tokens were touched"
         yield f"{of} ({document['touched'] / document['vocabulary']:.1%})"
-    yield from _print_words(document["seen"])
-    if document["answers_to"]:
-        yield "its update answers most to:"
-        yield from _print_words(document["answers_to"])
-    if document.get("only_other"):
-        yield f"words that only {document['against']} saw:"
-        yield from _print_words(document["only_other"])
-
-
-def _print_words(rows: list[Document]) -> Shown:
-    if rows:
-        yield listed_words([row["word"] for row in rows])
+    for key, title in (
+        ("seen", ""),
+        ("answers_to", "its update answers most to:"),
+        ("only_other", f"words that only {document.get('against')} saw:"),
+    ):
+        if words := [row["word"] for row in document.get(key, ())]:
+            yield from filter(None, (title, listed_words(words)))
 
 
 def listed_words(words: Sequence[str]) -> str:
