@@ -62,7 +62,9 @@ class Attach(Question):
 
     def answer(self, db: Opened) -> Table:
         text = str(self.source)
-        name = self.name or _default_name(text)
+        last = re.split(r"[/\\]", text.partition("@")[0].rstrip("/\\"))[-1]
+        default = re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64]
+        name = self.name or default or "index"
         if not _NAME.fullmatch(name):
             raise RequestError(
                 f"{name!r} cannot be the name of an index: use letters, digits, . _ -"
@@ -181,11 +183,6 @@ def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None
     db._catalog.attachments.save(attachment)
     delete_unused(folder, index.files)
     return {**asdict(attachment), "fetched_bytes": fetched}
-
-
-def _default_name(source: str) -> str:
-    last = re.split(r"[/\\]", source.partition("@")[0].rstrip("/\\"))[-1]
-    return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "index"
 
 
 def _open_source(source: str) -> IndexSource:

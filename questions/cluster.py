@@ -70,7 +70,6 @@ class Cluster(Family):
 
 
 def show_clusters(document: Document) -> Shown:
-    """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
     yield (
         f"{document['base']}: {count(len(document['clusters']), 'cluster')} of "
         f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
@@ -86,8 +85,7 @@ def show_clusters(document: Document) -> Shown:
         )
         for cluster in document["clusters"]
     ]
-    if rows:
-        yield Section.of(("cluster", "models", "datasets", "words", "members"), rows)
+    yield Section.of(("cluster", "models", "datasets", "words", "members"), rows)
     apart = document["silhouette"]
     for name, value, note in (
         ("ARI", document["ari"], "clusters against datasets, 0 for chance"),

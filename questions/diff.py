@@ -194,7 +194,6 @@ def _listed(slots: Iterable[Slot]) -> str:
 
 
 def show_diff(document: Document) -> Shown:
-    """A sentence, then roles, layers and the slots that differ most."""
     models = document["models"]
     yield document["sentence"]
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):

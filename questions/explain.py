@@ -39,7 +39,6 @@ class Explain(Family):
 
 
 def show_explanation(document: Document, *, rows: int = 8) -> Shown:
-    """Which roles, layers and slots carry the cosine of two models."""
     yield f"{document['model']}: cosine {document['similarity']:.3f}, carried by"
     for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
         ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]

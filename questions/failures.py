@@ -39,7 +39,6 @@ class Failures(Question):
 
 
 def show_failures(document: Document) -> Shown:
-    """Refused models, grouped by reason."""
     if not document["failures"]:
         yield "no failures"
     for group in document["failures"]:

@@ -131,7 +131,6 @@ def each_family(
 
 
 def show_families(document: Document, show: Callable[[Document], Shown]) -> Shown:
-    """Families one by one, then the models left out."""
     for family in document["families"]:
         yield from show(family)
     reasons = Counter(row["reason"] for row in document["left_out"])

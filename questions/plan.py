@@ -82,7 +82,6 @@ class Plan(FamilyOptions):
 
 
 def show_plan(document: Document) -> Shown:
-    """The whole plan; of several families one by one."""
     if "families" in document:
         yield from show_families(document, show_plan)
         return
@@ -94,18 +93,17 @@ def show_plan(document: Document) -> Shown:
         f"{document['base']}: {models['to_read']} of "
         f"{count(models['listed'], 'model')} would be read{rest} · recipe {document['recipe']}"
     )
-    if document["groups"]:
-        rows = [
-            (
-                row["kind"],
-                row["format"],
-                row["models"],
-                _about(row["bytes_files"], row["estimated"]),
-                _about(row["bytes_to_read"], row["estimated"] or document["share"] < 1),
-            )
-            for row in document["groups"]
-        ]
-        yield Section.of(("kind", "format", "models", "files", "to read"), rows)
+    rows = [
+        (
+            row["kind"],
+            row["format"],
+            row["models"],
+            _about(row["bytes_files"], row["estimated"]),
+            _about(row["bytes_to_read"], row["estimated"] or document["share"] < 1),
+        )
+        for row in document["groups"]
+    ]
+    yield Section.of(("kind", "format", "models", "files", "to read"), rows)
     is_estimate = read["sizes_from"].keys() - {"files", "requested"}
     line = f"bytes: {_about(read['to_read'], is_estimate)} to read"
     if document["share"] < 1:
@@ -127,15 +125,13 @@ def show_plan(document: Document) -> Shown:
         f"disk: {size(disk['total'])}, {size(disk['per_model'] + disk['derived_per_model'])} a "
         f"model of {count(disk['slots'], 'slot')}"
     )
-    if document["refused"]:
-        refusals = [row | {"such as": ", ".join(row["examples"])} for row in document["refused"]]
-        yield Section.of(("code", "models", "meaning", "such as"), refusals)
+    refusals = [row | {"such as": ", ".join(row["examples"])} for row in document["refused"]]
+    yield Section.of(("code", "models", "meaning", "such as"), refusals)
     for note in document["notes"]:
         yield f"note: {note}"
 
 
 def _show_requests(requests: Document) -> Shown:
-    """Requests of the run and of the plan, where there are any."""
     if sum(requests["run"].values()):
         limits = ", ".join(
             f"{limit['requests']} {kind}" for kind, limit in requests["limits"].items()

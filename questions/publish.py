@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY
 from functools import partial
 from pathlib import Path
@@ -136,22 +137,19 @@ def _fetch_published(target: str, folder: Path, db: Opened) -> tuple[str | None,
     from ..indexer import HubSource, NoIndex, remote_source
     from ..store import MANIFEST, delete_unused, fetch_index, write_atomically
 
-    try:
+    commit = None
+    with suppress(NoIndex):
         source = remote_source(target)
-    except NoIndex:
-        source = None
-    if isinstance(source, HubSource):
-        try:
+        if isinstance(source, HubSource):
+            commit = source.commit
             index, _ = fetch_index(source, folder, db._track)
-        except NoIndex:
-            index = None
-        if index is not None:
             write_atomically(folder / MANIFEST, index.manifest.content())
-            return source.commit, frozenset(file.name for file in index.manifest.parts)
+            return commit, frozenset(file.name for file in index.manifest.parts)
+    if commit is None:
+        delete_unused(folder)
+    else:
         (folder / MANIFEST).unlink(missing_ok=True)
-        return source.commit, frozenset()
-    delete_unused(folder)
-    return None, frozenset()
+    return commit, frozenset()
 
 
 def _document(target: str, publication: Publication, done: Published) -> dict[str, Any]:

@@ -72,7 +72,6 @@ class Search(Filters, Question):
 
 
 def show_text_search(document: Document) -> Shown:
-    """The models that match a text, and by which words."""
     asked = listed_words(document["asked"])
     about = f"models by the words {asked}: " if asked else ""
     yield f"{about}{document['verdict']}".replace(NO_MATCH, CHANCE)

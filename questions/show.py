@@ -38,7 +38,6 @@ class Show(OneModel):
 
 
 def show_model(document: Document) -> Shown:
-    """Everything known of one model, and its slots."""
     for key, value in document.items():
         if key != "slots" and value not in (None, [], (), ""):
             lines = value if isinstance(value, list | tuple) else [value]
@@ -58,9 +57,8 @@ def show_model(document: Document) -> Shown:
         )
         for s in document["slots"]
     ]
-    if rows:
-        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "kept of |ΔW|²", "|rounding|")
-        yield Section.of(heads, rows)
+    heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "kept of |ΔW|²", "|rounding|")
+    yield Section.of(heads, rows)
 
 
 def _in_units(key: str, value: object) -> object:

@@ -45,12 +45,10 @@ class Stats(Question):
 
 
 def show_stats(document: Document) -> Shown:
-    """Counts of the whole catalog."""
     yield f"{document['path']} · {size(document['bytes'])}"
     yield Section.of(StatsTable.columns, document["bases"])
     recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
-    if recipes:
-        yield Section.of(("base", "recipe", "rank", "dim", "models"), recipes)
+    yield Section.of(("base", "recipe", "rank", "dim", "models"), recipes)
     if indexed := sum(document["verified"].values()):
         verified = document["verified"].items()
         shares = (f"{percent(n / indexed)} {COMPARED[way]}" for way, n in verified)
