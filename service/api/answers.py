@@ -55,12 +55,14 @@ def computing(waited_s: float, *, headers: Mapping[str, str], **job: Any) -> Res
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The bytes of an answer, plain and compressed, and their ETag."""
+    """The bytes of an answer, plain and compressed, and their ETag; a `stale` one is of an earlier
+    state of the catalog."""
 
     plain: bytes
     packed: bytes | None
     etag: str
     media_type: str
+    stale: bool = False
 
     @classmethod
     def of(cls, plain: bytes, media_type: str = JSON) -> Packed:
@@ -69,10 +71,11 @@ class Packed:
         etag = f'W/"{hashlib.sha256(plain).hexdigest()[:32]}"'
         return cls(plain, packed, etag, media_type)
 
-    def response(self, request: Request, headers: Mapping[str, str] | None = None) -> Response:
+    def response(self, request: Request) -> Response:
         """The answer to a request, empty where the client has these bytes already."""
         sent = {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-        sent |= dict(headers or {})
+        if self.stale:
+            sent["Deltadex-Stale"] = "true"
         known = request.headers.get("if-none-match", "")
         if self.etag in (tag.strip() for tag in known.split(",")):
             return Response(status_code=304, headers=sent)

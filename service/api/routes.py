@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import inspect
 import logging
 import re
 from collections.abc import Callable, Coroutine
@@ -30,7 +29,6 @@ from starlette.types import Scope
 
 from ... import __version__, questions
 from ...errors import DeltadexError, RequestError
-from ...options import description_of
 from ...questions.face import serving
 from ...questions.face.database import Database
 from ...questions.face.opened import Tabled
@@ -38,7 +36,7 @@ from ...questions.face.serving import PageOfModels
 from ...questions.face.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
 from ...results import agree, names_of_bases
 from . import schemas
-from .answers import Problem, as_problem, computing, invalid, reply, stopping
+from .answers import Packed, Problem, as_problem, computing, invalid, reply, stopping
 from .api_docs import llms_txt
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
@@ -46,7 +44,7 @@ from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_d
 from .service import Service
 from .settings import MAX_ADDED, MAX_NEW_ID, MAX_ROWS, MIB, PREFIX, SELECT_SECONDS
 from .snapshots import Snapshot
-from .work import Document, Job, add_in, begin_adapter, is_done
+from .work import Job, add_in, begin_adapter, is_done
 
 _presented = HTTPBearer(scheme_name="token", auto_error=False)
 Presented = HTTPAuthorizationCredentials | None
@@ -186,32 +184,15 @@ def _route(
 ) -> None:
     """A request that asks a question, whose description it has, of what a catalog holds; `named`:
     the question's arguments, and how a request gives them."""
+    given = schemas.asked_in(question, **named)
 
-    async def route(
-        *, service: Service, request: Request, asked: Callable[..., Any], **given: Any
-    ) -> Response:
-        question = asked(**given)
+    async def route(service: schemas.ServiceIn, request: Request, asked: Any = given) -> Response:
         if is_background:
-            return await _background(service, request, partial(_of_family, question))
-        return await _answered(service, partial(_of_catalog, question))
+            return await _background(service, request, partial(_of_family, asked))
+        return await _answered(service, partial(_of_catalog, asked))
 
-    _declare(route, id, question, **named, asked=Annotated[Any, schemas.asked_in(question)])
     more = schemas.COMPUTING if is_background else None
-    router.get(path, **schemas.answers(question, 404, more=more))(route)
-
-
-def _declare(route: Callable[..., Any], id: str, question: type[Any], **named: Any) -> None:
-    """Give a route its name, the question's description and these parameters."""
-    own = inspect.signature(route).parameters
-    kinds = {**named, "service": schemas.ServiceIn, "request": Request}
-    parameters = [
-        own[name].replace(annotation=kind)
-        if name in own
-        else inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
-        for name, kind in kinds.items()
-    ]
-    vars(route)["__signature__"] = inspect.Signature(parameters)
-    route.__name__, route.__doc__ = id, description_of(question).partition("\n\n")[0]
+    router.get(path, **schemas.answers(question, 404, more=more, id=id))(route)
 
 
 def _of_catalog(asked: Any, catalog: Database) -> Any:
@@ -281,34 +262,36 @@ _route(
 @_similar.get("/trained-on", **schemas.answers(questions.FindTrainedOn, 404))
 async def trained_on_kept(
     service: schemas.ServiceIn,
-    data: schemas.DataInQuery,
     asked: Annotated[
-        Callable[..., questions.FindTrainedOn],
-        schemas.asked_in(questions.FindTrainedOn, only=schemas.fields_of(questions.FindSimilar)),
+        questions.FindTrainedOn,
+        schemas.asked_in(
+            partial(questions.FindTrainedOn, only_kept=True),
+            only=schemas.fields_of(questions.FindSimilar),
+            data=schemas.DataInQuery,
+        ),
     ],
 ) -> Response:
     """The models likeliest trained on a kept data set; as `deltadex find-trained-on --json`.
 
     No file is read, and no model is run.
     """
-    return await _answered(service, partial(_of_catalog, asked(data, only_kept=True)))
+    return await _answered(service, partial(_of_catalog, asked))
 
 
-Asked = Callable[..., questions.FindSimilar]
-"""Makes a question of a model or vector; everything else is given."""
+_NEAR = partial(questions.FindSimilar, model="", attached=False)
+"""Makes a question whose model is still to be found."""
 
 
 @_similar.get("/similar", **schemas.answers(questions.FindSimilar, 404))
 async def similar(
     service: schemas.ServiceIn,
     model: schemas.IdInQuery,
-    asked: Annotated[Asked, schemas.asked_in(questions.FindSimilar)],
+    asked: Annotated[questions.FindSimilar, schemas.asked_in(_NEAR)],
 ) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
-    question = asked("", attached=False)
-    if not question.across:
-        return reply(await service.searches.ask(question, model))
-    return await _answered(service, partial(_of_stored, question, model))
+    if not asked.across:
+        return reply(await service.searches.ask(asked, model))
+    return await _answered(service, partial(_of_stored, asked, model))
 
 
 def _of_stored(
@@ -324,34 +307,29 @@ async def similar_batch(service: schemas.ServiceIn, batch: schemas.Batch) -> Res
 
     A question that has no answer gets a problem in its place.
     """
-    asked = partial(questions.FindSimilar, **batch.model_dump(exclude={"queries"}))
+    asked = partial(_NEAR, **batch.model_dump(exclude={"queries"}))
     check_where(batch.where)
     return reply(await service.batches.run(_near_each, service, batch.queries, asked))
 
 
-def _near_each(service: Service, queries: list[schemas.Query_], asked: Asked) -> dict[str, Any]:
+def _near_each(
+    service: Service, queries: list[schemas.Query_], asked: Callable[..., questions.FindSimilar]
+) -> dict[str, Any]:
     results = []
     with service.readers.catalog() as catalog:
         names = names_of(catalog)
         for query in queries:
             try:
-                results.append(_near_query(catalog, names, query, asked))
+                if query.model is not None:
+                    question = _of_stored(asked(base=query.base), query.model, catalog)
+                else:
+                    vector = np.array(query.vector, dtype=np.float64)
+                    base = find_family(catalog, query.base)
+                    question = asked(model=vector, base=base, kind=query.kind)
+                results.append(names.with_bases(question.answer(catalog).to_json()))
             except DeltadexError as err:
                 results.append({"problem": as_problem(err, names).to_json()})
     return {"results": results}
-
-
-def _near_query(
-    catalog: Database, names: Names, query: schemas.Query_, asked: Asked
-) -> dict[str, Any]:
-    if query.model is not None:
-        question = asked("", base=query.base, attached=False)
-        question = _of_stored(question, query.model, catalog)
-    else:
-        vector = np.array(query.vector, dtype=np.float64)
-        base = find_family(catalog, query.base)
-        question = asked(vector, base=base, kind=query.kind, attached=False)
-    return names.with_bases(question.answer(catalog).to_json())
 
 
 @_similar.post("/similar/adapter", **schemas.answers(questions.FindSimilar, 404, more=schemas.JOB))
@@ -360,7 +338,7 @@ async def similar_adapter(
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    asked: Annotated[Asked, schemas.asked_in(questions.FindSimilar, Form, schemas.OF_ONE_FAMILY)],
+    asked: Annotated[questions.FindSimilar, schemas.asked_in(_NEAR, Form, schemas.OF_ONE_FAMILY)],
     prefer: schemas.PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
@@ -369,19 +347,17 @@ async def similar_adapter(
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
-def _near_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
-    question = asked("", attached=False)
+def _near_adapter(service: Service, asked: questions.FindSimilar, folder: Path) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
         reading = serving.adapter_reading(
             catalog,
-            find_family(catalog, question.base),
-            question.recipe,
+            find_family(catalog, asked.base),
+            asked.recipe,
             may_open_base=service.settings.allow_hub,
         )
     adapter = service.uploads.read(folder, reading)
     with service.readers.catalog() as catalog:
-        document = replace(question, model=adapter, base=None).answer(catalog).to_json()
-        return names_of(catalog).with_bases(document)
+        return _document(catalog, replace(asked, model=adapter, base=None))
 
 
 _OF_DATA = ("base", "recipe", "k", "dataset", "author", "where")
@@ -394,17 +370,16 @@ async def trained_on(
     request: Request,
     data: Annotated[UploadFile, File(description=f"A file of {', '.join(ENDINGS)}")],
     asked: Annotated[
-        Callable[..., questions.FindTrainedOn],
-        schemas.asked_in(questions.FindTrainedOn, Form, (*_OF_DATA, *_OF_COLUMNS)),
+        questions.FindTrainedOn,
+        schemas.asked_in(partial(questions.FindTrainedOn, ""), Form, (*_OF_DATA, *_OF_COLUMNS)),
     ],
     prefer: schemas.PreferHeader = None,
 ) -> Response:
     """The models that were most likely trained on a data set that is sent along, and not stored; as
     `deltadex find-trained-on --json`."""
     refuse_data(data)
-    question = asked("")
-    base = await service.ask(lambda catalog: find_family(catalog, question.base))
-    job = await begin_data(service, data, replace(question, base=base))
+    base = await service.ask(lambda catalog: find_family(catalog, asked.base))
+    job = await begin_data(service, data, replace(asked, base=base))
     return await _answer_or_job(service, request, job, goes_on=False)
 
 
@@ -412,11 +387,11 @@ async def trained_on(
 async def evaluation(
     service: schemas.ServiceIn,
     request: Request,
-    asked: Annotated[Callable[[], questions.Evaluate], schemas.asked_in(questions.Evaluate)],
+    asked: Annotated[questions.Evaluate, schemas.asked_in(questions.Evaluate)],
     recipe: schemas.RecipeInQuery = None,
 ) -> Response:
     """Whether nearest neighbours share their training data; as `deltadex eval --json`."""
-    question = replace(asked(), recipes=(recipe,) if recipe else ())
+    question = replace(asked, recipes=(recipe,) if recipe else ())
     return await _background(service, request, partial(_of_family, question))
 
 
@@ -428,15 +403,14 @@ async def evaluation(
 async def map(
     service: schemas.ServiceIn,
     request: Request,
-    asked: Annotated[Callable[[], serving.MapColumns], schemas.asked_in(serving.MapColumns)],
+    wanted: Annotated[serving.MapColumns, schemas.asked_in(serving.MapColumns)],
 ) -> Response:
     """A family in the plane, as columns: near means alike; on its main axes, while its layout is
     computed."""
-    wanted = asked()
     exact = await service.ask(partial(_of_family, replace(wanted, axes=True)), service.polls)
     has_look = wanted.layout != "pca" and wanted.axes
     found = await service.jobs.get(exact, LOOK_S if has_look else service.settings.quick_seconds)
-    if isinstance(found, Document) or not has_look:
+    if isinstance(found, Packed) or not has_look:
         return _packed_or_job(service, request, found)
     try:
         look = await service.ask(lambda db: names_of(db).with_bases(exact.first_look(db).to_json()))
@@ -467,11 +441,10 @@ async def _background(
     return _packed_or_job(service, request, found)
 
 
-def _packed_or_job(service: Service, request: Request, found: Document | Job) -> Response:
-    if isinstance(found, Job):
-        return _underway(service, request, found, service.settings.quick_seconds)
-    headers = {"Deltadex-Stale": "true"} if found.stale else {}
-    return found.packed.response(request, headers)
+def _packed_or_job(service: Service, request: Request, found: Packed | Job) -> Response:
+    if isinstance(found, Packed):
+        return found.response(request)
+    return _underway(service, request, found, service.settings.quick_seconds)
 
 
 @_families.get(
@@ -481,18 +454,17 @@ async def audit(
     service: schemas.ServiceIn,
     request: Request,
     base: schemas.BaseInPath,
-    asked: Annotated[Callable[..., questions.Audit], schemas.asked_in(questions.Audit)],
+    asked: Annotated[questions.Audit, schemas.asked_in(questions.Audit)],
     model: schemas.ModelInQuery = None,
 ) -> Response:
     """What stands out among a family's models, by what the catalog holds; as `deltadex audit --read
     0 --json`."""
-    question = asked(model, read=0)
 
     def exact(catalog: Database) -> Tabled:
         family = find_family(catalog, base)
         if model is not None:
             serving.exact_model(catalog, model, family)
-        return replace(question, base=family)
+        return replace(asked, subject=model, base=family, read=0)
 
     return await _background(service, request, exact)
 
@@ -511,12 +483,7 @@ async def job(
     """What the request that began this job would have been answered, once it is done."""
     known = service.results.find(job)
     await is_done(known.future, service.settings.quick_seconds)
-    if known.asked is None or not known.future.done():
-        return _result_or_job(service, request, known, service.settings.quick_seconds)
-    document = service.jobs.find(known.asked)
-    if document is None:
-        raise Problem(404, "unknown-job", "the service has forgotten what this job computed")
-    return _packed_or_job(service, request, document)
+    return _result_or_job(service, request, known, service.settings.quick_seconds)
 
 
 @_jobs.delete("/jobs/{job}", responses=schemas.gives(schemas.Answer, 404, 409))
@@ -555,13 +522,15 @@ def _result_or_job(
 ) -> Response:
     if not job.future.done():
         return _underway(service, request, job, waited_s)
+    if job.asked is not None:
+        if (document := service.jobs.find(job.asked)) is None:
+            raise Problem(404, "unknown-job", "the service has forgotten what this job computed")
+        return document.response(request)
     try:
         result = job.future.result()
     except CancelledError as err:
         raise stopping() from err
-    if isinstance(result, Snapshot):
-        return result.response()
-    return reply(result, status)
+    return result.response() if isinstance(result, Snapshot) else reply(result, status)
 
 
 def _underway(service: Service, request: Request, job: Job, waited_s: float) -> Response:
@@ -804,19 +773,15 @@ def _checked(parse: Callable[[], Body]) -> Body:
 
 
 def _change(method: str, path: str, question: type[Any], id: str, /, **named: Any) -> None:
-    """A request that asks a question which changes the catalog; its `labels` are a body."""
+    """A request that asks a question which changes the catalog; `named` as for `_route`."""
+    given = schemas.asked_in(question, only=("base",), **named)
 
     async def route(
-        *,
-        service: Service,
+        service: schemas.ServiceIn,
         request: Request,
-        base: str | None = None,
-        prefer: str | None = None,
-        **given: Any,
+        asked: Any = given,
+        prefer: schemas.PreferHeader = None,
     ) -> Response:
-        said = given.pop("labels").model_dump() if "labels" in given else {}
-        asked = question(base=base, **given, **said)
-
         def change() -> dict[str, Any]:
             with service.readers.writing() as catalog:
                 return _document(catalog, _of_catalog(asked, catalog))
@@ -824,8 +789,7 @@ def _change(method: str, path: str, question: type[Any], id: str, /, **named: An
         job = Job(service.writes.submit(change), service.writes)
         return await _answer_or_job(service, request, job)
 
-    _declare(route, id, question, **named, base=schemas.BaseInQuery, prefer=schemas.PreferHeader)
-    declared = schemas.answers(question, 401, 403, 404, more=schemas.JOB)
+    declared = schemas.answers(question, 401, 403, 404, more=schemas.JOB, id=id)
     _writing.api_route(path, methods=[method], **declared)(route)
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model, model_validator
 
-from ...options import answer_of, hints_of, options_of
+from ...options import answer_of, description_of, hints_of, options_of
 from ...questions.data import RemoveData, ShowData
 from ...questions.eval import EvaluationTable
 from ...questions.failures import FailureTable
@@ -285,24 +285,34 @@ def fields_of(
 
 
 def asked_in(
-    question: type[Any], place: Callable[[], Any] = Query, only: Collection[str] | None = None
+    make: Callable[..., Any],
+    place: Callable[[], Any] = Query,
+    only: Collection[str] | None = None,
+    **named: Any,
 ) -> Any:
-    """What a route depends on that asks a question: the parameters that it declares, as a function
-    that makes the question of the arguments which a request names in another way.
+    """What a route depends on that asks a question: the question, of the parameters that its record
+    declares.
 
     Args:
-        only: Fields that it may give, where it may not give all.
+        make: The record, or a `partial` of it.
+        only: Fields that a request may give, where it may not give all.
+        named: Fields that it gives in another way, by their annotations; those of `labels` are a
+            body.
     """
-    make = cast("Callable[..., Any]", question)
 
-    async def asked(**values: Any) -> Callable[..., Any]:
+    async def asked(**values: Any) -> Any:
         check_where(values.get("where"))
-        return functools.partial(make, **values)
+        labels = values.pop("labels", Sent()).model_dump()
+        return make(**values, **labels)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
+    fields = fields_of(getattr(make, "func", make), only).items()
     parameters = [
-        inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, place()])
-        for name, (hint, default) in fields_of(question, only).items()
+        *(inspect.Parameter(name, keyword, annotation=kind) for name, kind in named.items()),
+        *(
+            inspect.Parameter(name, keyword, default=default, annotation=Annotated[hint, place()])
+            for name, (hint, default) in fields
+        ),
     ]
     vars(asked)["__signature__"] = inspect.Signature(parameters)
     return Depends(asked)
@@ -417,10 +427,15 @@ JOB: Responses = {
 COMPUTING: Responses = {**JOB, 304: {"description": "The client has this document already."}}
 
 
-def answers(question: type[Any], *problems: int, more: Responses | None = None) -> dict[str, Any]:
+def answers(
+    question: type[Any], *problems: int, more: Responses | None = None, id: str | None = None
+) -> dict[str, Any]:
     """How a route is declared that answers a question: `x-question` of the OpenAPI document has its
-    name, by which `deltadex.connect` finds the route."""
-    return {
+    name, by which `deltadex.connect` finds the route; with an `id` it has its description, too."""
+    declared: dict[str, Any] = {
         "responses": gives(schema_of(question), *problems) | (more or {}),
         "openapi_extra": {"x-question": question.__name__},
     }
+    if id is None:
+        return declared
+    return {**declared, "name": id, "description": description_of(question).partition("\n\n")[0]}

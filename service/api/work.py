@@ -12,7 +12,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -269,14 +269,6 @@ FAILURE_SECONDS = 10.0
 """How long a failure is answered before the document is computed again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A computed document; a stale one is of an earlier state of the catalog."""
-
-    packed: Packed
-    stale: bool
-
-
 SAYING_S = 3.0
 """How long what was stopped may take to answer."""
 
@@ -345,7 +337,7 @@ class Jobs:
         """Where a document is computed."""
         return self._evaluations if isinstance(asked, Evaluate) else self._others
 
-    async def get(self, asked: Tabled, seconds: float) -> Document | Job:
+    async def get(self, asked: Tabled, seconds: float) -> Packed | Job:
         """The answer of now; else an earlier one; else, after so long a wait, the job that computes
         it."""
         key = repr(asked)
@@ -359,20 +351,20 @@ class Jobs:
         await is_done(future, seconds)
         return self.find(asked) or Job(future, line, asked)
 
-    def find(self, asked: Tabled) -> Document | None:
+    def find(self, asked: Tabled) -> Packed | None:
         """The latest answer that there is; raises why there is none of now."""
         key, state = repr(asked), self._readers.state()
         with self._lock:
             made_of, packed = self._made.get(key, ("", None))
             if packed is not None and made_of == state:
                 self._made.move_to_end(key)
-                return Document(packed, stale=False)
+                return packed
             failed_in, error, until = self._failed.get(key, (None, DeltadexError(), 0.0))
             if failed_in == state:
                 if until > time.monotonic():
                     raise error
                 del self._failed[key]
-            return Document(packed, stale=True) if packed is not None else None
+            return packed and replace(packed, stale=True)
 
     def close(self) -> None:
         self._evaluations.close()
