@@ -6,10 +6,10 @@ import base64
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -28,7 +28,6 @@ from ...errors import (
     ServiceError,
     StoreFull,
 )
-from .schema import Schema
 
 PREFIX = "/api/v1"
 
@@ -52,24 +51,24 @@ _CLOSED = ("read-only", "hub-closed", "catalog-closed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """A request; `repeatable` ones may reach the service twice, `private` ones carry the token;
-    `tries` are made again where it fails, what `streams` is not read into memory, and an answer is
-    checked by the schema."""
+    """A request; `private` ones carry the token, `tries` are made again where it fails, what
+    `streams` is not read into memory, a body with `files` is a form, and `fault` says what is wrong
+    with an answer."""
 
     method: str = "GET"
     path: str
     query: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
-    form: Mapping[str, Any] | None = None
     files: Mapping[str, tuple[str, bytes]] | None = None
-    repeatable: bool = True
     private: bool = False
     tries: int = RETRIES
     streams: bool = False
-    schema: Schema | None = None
+    fault: Callable[[Any], str] | None = None
 
-
-ANY_JOB = Sending(path="jobs")
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may reach the service twice: what changes the catalog carries the token."""
+        return self.method == "GET" or not self.private
 
 
 class Connection:
@@ -98,7 +97,7 @@ class Connection:
             if (pool := getattr(transport, "_pool", None)) is not None:
                 pool._network_backend = _BoundedBackend()
 
-    def ask(self, sending: Sending) -> Any:
+    def ask(self, sending: Sending) -> dict[str, Any]:
         """The document that a request is answered with, once it is there.
 
         Raises:
@@ -107,7 +106,7 @@ class Connection:
         """
         with self._answered(sending) as answer:
             document = _document(answer, self.url)
-        if sending.schema is not None and (fault := sending.schema.fault(document)):
+        if sending.fault is not None and (fault := sending.fault(document)):
             raise ServiceError(f"{self.url}: not an answer of deltadex: {fault}")
         return document
 
@@ -156,7 +155,7 @@ class Connection:
                         f"with it as job {job}"
                     )
                 time.sleep(pause)
-                poll = replace(ANY_JOB, path=f"jobs/{job}", streams=sending.streams)
+                poll = Sending(path=f"jobs/{job}", streams=sending.streams)
                 answer = self._exchange(poll, deadline)
                 if answer.status_code == 404 and _code(answer) == "unknown-job":
                     if not sending.repeatable:
@@ -204,9 +203,9 @@ class Connection:
             sending.method,
             sending.path,
             params=dict(sending.query),
-            json=sending.body,
-            data=None if sending.form is None else dict(sending.form),
-            files=None if sending.files is None else dict(sending.files),
+            json=None if sending.files else sending.body,
+            data=dict(sending.body or {}) if sending.files else None,
+            files=sending.files,
             headers=headers,
             timeout=httpx2.Timeout(left, connect=min(left, CONNECT_S)),
         )

@@ -6,15 +6,16 @@ A service of another version may know other questions and other fields; nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import NotServed, ServiceError
 from ...options import options_of
+from ...questions.face.database import ComparedBases, Database, KeptDataSets, PublishedIndexes
 from .connection import PREFIX, RETRIES, Sending, in_path
-from .schema import Schema, resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,22 @@ class Operation:
     body: frozenset[str]
     most: Mapping[str, int]
     private: bool
-    answer: Schema | None
+    fault: Callable[[Any], str] | None
 
-    def sending(self, asked: Any, name: str, but: Collection[str] = (), **given: Any) -> Sending:
+    def sending(
+        self,
+        asked: Any,
+        but: Collection[str] = (),
+        files: Mapping[str, tuple[str, bytes]] | None = None,
+        **given: Any,
+    ) -> Sending:
         """The request that asks a record, without the fields `but`; `given` are values in place of
         its own, or of parameters that are none of its fields.
 
         Raises:
             NotServed: a field is set that the service does not take.
         """
-        path = self.path
+        path, name = self.path, name_of(type(asked))
         query: dict[str, Any] = {}
         body: dict[str, Any] = {}
         for field, (entry, _) in options_of(asked).items():
@@ -58,14 +65,14 @@ class Operation:
             path=path,
             query=query | {key: given[key] for key in named if given[key] is not None},
             body=body if self.body else None,
-            repeatable=self.method == "GET",
-            private=self.private,
+            files=files,
             tries=0 if name == "db.sql" else RETRIES,
         )
 
     def carrying(self, **parts: Any) -> Sending:
         """The request with these parts."""
-        return Sending(**{"method": self.method, "path": self.path, "schema": self.answer} | parts)
+        own = {name: getattr(self, name) for name in ("method", "path", "private", "fault")}
+        return Sending(**own | parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +120,87 @@ def _operation(
         body=frozenset(properties),
         most={name: p["maxItems"] for name, p in properties.items() if "maxItems" in p},
         private="security" in declared,
-        answer=_answer(document, declared),
+        fault=_checked_by(document, declared),
     )
 
 
-def _answer(document: Mapping[str, Any], declared: Mapping[str, Any]) -> Schema | None:
-    """The schema of what a request gives; None where that is no JSON."""
+def _checked_by(
+    document: Mapping[str, Any], declared: Mapping[str, Any]
+) -> Callable[[Any], str] | None:
+    """What says what is wrong with an answer to a request; None where that is no JSON."""
     for status in ("200", "201"):
         content = declared.get("responses", {}).get(status, {}).get("content", {})
         if "application/json" in content:
-            return Schema(content["application/json"]["schema"], document)
+            return partial(_fault, document, content["application/json"]["schema"])
     return None
+
+
+KINDS: Mapping[str, tuple[type[Any], ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "null": (type(None),),
+}
+
+DEEPEST = 64
+"""References that lead to one another."""
+
+MOST_LOOKED_AT = 100
+"""Entries of a list: the columns of a map have a hundred thousand."""
+
+
+def _fault(document: Mapping[str, Any], schema: Mapping[str, Any], answer: Any) -> str:
+    """What is wrong with an answer, with its place, by a schema as pydantic writes them; nothing
+    where its keys are there and have their types."""
+    try:
+        return _fault_at(document, schema, answer, "answer")
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return "its schema is none"
+
+
+def _fault_at(document: Mapping[str, Any], schema: Mapping[str, Any], value: Any, at: str) -> str:
+    schema = resolved(document, schema)
+    if options := schema.get("anyOf"):
+        faults = [_fault_at(document, one, value, at) for one in options]
+        return "" if "" in faults else f"{at}: {_shown(value)} is none of what may stand there"
+    if not _is_kind(value, schema.get("type")):
+        return f"{at}: {_shown(value)} is no {schema['type']}"
+    faults = []
+    if isinstance(value, dict):
+        faults = [f"{at}: no {key}" for key in schema.get("required", ()) if key not in value]
+        declared = schema.get("properties", {})
+        faults += [
+            _fault_at(document, declared[key], value[key], f"{at}.{key}")
+            for key in declared
+            if key in value
+        ]
+    elif isinstance(value, list) and "items" in schema:
+        entries = enumerate(value[:MOST_LOOKED_AT])
+        faults = [_fault_at(document, schema["items"], one, f"{at}[{n}]") for n, one in entries]
+    return next(filter(None, faults), "")
+
+
+def resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema refers to; `ValueError` where references lead in a circle."""
+    for _ in range(DEEPEST):
+        if "$ref" not in schema:
+            return schema
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    raise ValueError("references lead in a circle")
+
+
+def _is_kind(value: Any, kind: str | None) -> bool:
+    if kind is None or kind not in KINDS:
+        return True
+    return isinstance(value, KINDS[kind]) and (not isinstance(value, bool) or kind == "boolean")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def is_default(value: Any, entry: Field[Any]) -> bool:
@@ -137,6 +214,23 @@ def changed(asked: Any, *but: str) -> list[str]:
     """The fields of a record that have another value than they have where nothing is said."""
     fields = options_of(asked).items()
     return [n for n, (e, _) in fields if n not in but and not is_default(getattr(asked, n), e)]
+
+
+PARTS = {
+    "": Database,
+    "data.": KeptDataSets,
+    "known_bases.": ComparedBases,
+    "attached.": PublishedIndexes,
+}
+
+
+def name_of(question: type[Any]) -> str:
+    """What a question is called in Python: `db.data.show`."""
+    for part, kind in PARTS.items():
+        for name, member in vars(kind).items():
+            if getattr(member, "asked", None) is question:
+                return f"db.{part}{name}".removesuffix(".__call__")
+    return question.__name__
 
 
 ELSEWHERE = "open the catalog itself with deltadex.open, on the machine that has it"
