@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -147,13 +148,14 @@ class Worker:
             WorkerDied: it does not start, or the service is being closed.
             WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
+        once: Callable[[], Result] = partial(self._run, (function, args), seconds, progress, name)
         try:
-            return self._run(function, args, seconds, progress, name)
+            return once()
         except WorkerCrashed:
             if not self._repeats:
                 raise
             # the system may have ended it for the memory that others took
-            return self._run(function, args, seconds, progress, name)
+            return once()
 
     def cancel(self, name: object) -> bool:
         """Kill the process if it is at work for the run of this name; whether it was."""
@@ -173,19 +175,12 @@ class Worker:
             self._closed = True
             self._stop()
 
-    def _run(
-        self,
-        function: Callable[..., Result],
-        args: Any,
-        seconds: float,
-        progress: Progress,
-        name: object,
-    ) -> Result:
+    def _run(self, task: Any, seconds: float, progress: Progress, name: object) -> Any:
         with self._turn:
             running, has_begun = self._started(), False
             self._name_at_work = name
             try:
-                running.pipe.send((function, args))
+                running.pipe.send(task)
                 has_begun = _received(running.pipe, START_SECONDS)
                 until = time.monotonic() + seconds
                 done, value = _received(running.pipe, seconds)
@@ -206,8 +201,7 @@ class Worker:
             self._name_at_work = None
         if not done:
             raise value
-        result: Result = value
-        return result
+        return value
 
     def _replace(self) -> None:
         with self._lock:
