@@ -87,19 +87,15 @@ def option(*flags: str, default: Any = MISSING, help: str, **rest: Any) -> Any:
 
     A `bool` that is on by default is turned off by its flag: `--no-…`, `--without-…`.
     """
-    return _field(default, Option(help=help, flags=flags, **rest))
+    metadata = {_KEY: Option(help=help, flags=flags, **rest)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def argument(*, default: Any = MISSING, help: str = "", **rest: Any) -> Any:
     """A field that a command takes by its place."""
-    return _field(default, Option(help=help, is_argument=True, **rest))
-
-
-def _field(default: Any, declared: Option) -> Any:
-    metadata = {_KEY: declared}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return option(default=default, help=help, is_argument=True, **rest)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(option, argument))
