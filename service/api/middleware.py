@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import offered
@@ -95,43 +96,49 @@ _NO_GZIP = re.compile(rb"accept-encoding:.*gzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IG
 
 
 class Doorway:
-    """Heads: the answer's security headers, HEAD as GET without a body, a host that is known.
+    """What every request goes through: it is counted by the template of its route, its host is one
+    that is known, HEAD is GET without a body, and the answer has the security headers.
 
     Starlette's TrustedHostMiddleware answers in plain text, and not with a problem document.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None, metrics: Metrics) -> None:
+        self._app, self._hosts, self._metrics = app, hosts, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        is_head = scope["method"] == "HEAD"
+        method, status, started = scope["method"], 500, time.perf_counter()
 
         async def guarded(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
-            elif is_head and message["type"] == "http.response.body":
+            elif method == "HEAD" and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
         heads = [head for head in scope["headers"] if not _NO_GZIP.match(b":".join(head))]
-        asked = {**scope, "headers": heads, "method": "GET" if is_head else scope["method"]}
-        try:
-            if "\n" in scope["path"]:
-                # the `$` of a route's pattern would pass over it, at the end of an id
-                problem = Problem(404, "not-found", "no id has a line break")
-                await problem.response()(scope, receive, guarded)
-            elif self._is_known(Headers(scope=scope).get("host", "")):
-                await self._app(asked, receive, guarded)
-            else:
-                detail = "this service has another name; --allow-host adds one"
-                await Problem(400, "unknown-host", detail).response()(scope, receive, guarded)
-        finally:
-            scope["route"] = asked.get("route")
+        asked = {**scope, "headers": heads, "method": "GET" if method == "HEAD" else method}
+        with self._metrics.in_flight.track_inprogress():
+            try:
+                await (self._refusal(scope) or self._app)(asked, receive, guarded)
+            finally:
+                self._metrics.count(method, _template(asked), status, started)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that no route is to see."""
+        if "\n" in scope["path"]:
+            # the `$` of a route's pattern would pass over it, at the end of an id
+            return Problem(404, "not-found", "no id has a line break").response()
+        if not self._is_known(Headers(scope=scope).get("host", "")):
+            detail = "this service has another name; --allow-host adds one"
+            return Problem(400, "unknown-host", detail).response()
+        return None
 
     def _is_known(self, host: str) -> bool:
         """Whether it is a name of this service: `[::1]:80`, `localhost:80`, `localhost`."""
@@ -244,6 +251,12 @@ class Metrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
+    def count(self, method: str, route: str, status: int, started: float) -> None:
+        """One more request; `started`: when, by the performance counter."""
+        known = method if method in METHODS else "other"
+        self.requests.labels(known, route, str(status)).inc()
+        self.seconds.labels(known, route).observe(time.perf_counter() - started)
+
     def exposition(self) -> bytes:
         """All numbers of now, as Prometheus reads them."""
         return generate_latest(self._registry)
@@ -270,34 +283,6 @@ class Metrics(Collector):
             ("deltadex_jobs_pending", "Background documents not done.", jobs.pending),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
-
-
-class Measured:
-    """Counts every request by the template of its route."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, started = 500, time.perf_counter()
-
-        async def noted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with self._metrics.in_flight.track_inprogress():
-            try:
-                await self._app(scope, receive, noted)
-            finally:
-                route = _template(scope)
-                method = scope["method"] if scope["method"] in METHODS else "other"
-                self._metrics.requests.labels(method, route, str(status)).inc()
-                self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started)
 
 
 def _template(scope: Scope) -> str:

@@ -20,7 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from ... import __version__
 from ...errors import DeltadexError
 from .answers import PROBLEM, install_problems
-from .middleware import BodyLimits, Doorway, Measured, refuse_unknown
+from .middleware import BodyLimits, Doorway, refuse_unknown
 from .routes import UNVERSIONED, VERSIONED
 from .sent_data import DATA_LIMIT, FORM_BYTES
 from .service import Service
@@ -168,8 +168,7 @@ def make_app(service: Service) -> FastAPI:
     large = {("POST", f"{PREFIX}/{name}"): with_weights for name in WITH_WEIGHTS}
     large["POST", f"{PREFIX}/trained-on"] = DATA_LIMIT + FORM_BYTES
     app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
-    app.add_middleware(Doorway, hosts=settings.known_hosts)
-    app.add_middleware(Measured, metrics=service.metrics)
+    app.add_middleware(Doorway, hosts=settings.known_hosts, metrics=service.metrics)
     return app
 
 
