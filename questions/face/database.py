@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from ... import questions
 from ...options import Place, question, question_of_several
 from .opened import Create, Opened, Track, open_as, untracked
@@ -151,21 +149,6 @@ class Database(Opened):
     def attached(self) -> PublishedIndexes:
         """The published indexes that are searched beside this catalog."""
         return PublishedIndexes(self)
-
-    def reader(self, *, waits_for_index: bool = True) -> Database:
-        """The same catalog for another thread, to be closed before this one.
-
-        Args:
-            waits_for_index: Whether searches see every change; else the indexes as they are.
-
-        >>> with db.reader() as reader:
-        ...     len(reader.models())
-        4
-        """
-        catalog = self._catalog.reader(waits_for_index=waits_for_index)
-        opening = ExitStack()
-        opening.push(catalog)
-        return Database(catalog, opening, self._track)
 
     def __repr__(self) -> str:
         return f"<deltadex.Database {str(self.path)!r}>"

@@ -91,6 +91,21 @@ class Opened:
             name = str(err.filename)[:40]
             raise RequestError(f"{name}…: no such model or file: the name is too long") from err
 
+    def reader(self: Face, *, waits_for_index: bool = True) -> Face:
+        """The same catalog for another thread, to be closed before this one.
+
+        Args:
+            waits_for_index: Whether searches see every change; else the indexes as they are.
+
+        >>> with db.reader() as reader:
+        ...     len(reader.models())
+        4
+        """
+        catalog = self._catalog.reader(waits_for_index=waits_for_index)
+        opening = ExitStack()
+        opening.push(catalog)
+        return type(self)(catalog, opening, self._track)
+
     def close(self) -> None:
         """Close the file; a temporary catalog is deleted."""
         self._close()
