@@ -45,8 +45,7 @@ def command(common: Common, assisting: Assisting) -> None:
         # before huggingface_hub is loaded, which reads it
         os.environ["HF_HUB_OFFLINE"] = "1"
     try:
-        from .assistant.server import serve
-        from .assistant.tools import Tools
+        from .assistant import Tools, serve
     except ModuleNotFoundError as err:
         raise RequestError(f"mcp needs {err.name}: pip install 'deltadex[mcp]'") from err
 

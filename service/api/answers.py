@@ -1,4 +1,5 @@
-"""Answers: documents and files as bytes with an ETag, errors as problem documents (RFC 9457)."""
+"""Answers: documents and files as bytes with an ETag, errors as problem documents (RFC 9457), and
+what a service says of itself to language models."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from ... import errors
+from ...questions.face.serving import HOW_TO_READ
 from ...questions.face.worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 from ...results import printable
 from .catalog import Names
+from .settings import PREFIX
 
 JSON = "application/json"
 PACKED_FROM = 1024
@@ -44,13 +47,6 @@ def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = 
     content = document if isinstance(document, bytes) else encode(document)
     sent = {"Cache-Control": "no-cache", **(headers or {})}
     return Response(content, status, media_type=JSON, headers=sent)
-
-
-def computing(waited_s: float, *, headers: Mapping[str, str], **job: Any) -> Response:
-    """A 202 that says when to ask again, and what is known of the `job`."""
-    after = max(1, min(5, round(waited_s)))
-    document = {"status": "computing", "retry_after_s": after, **job}
-    return reply(document, 202, {"Retry-After": str(after), **headers})
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +251,39 @@ class PageFiles:
         if name not in self._files:
             raise Problem(404, "not-found", "no such file; the API is under /api/v1")
         return self._files[name].response(request)
+
+
+ABOUT = f"""# deltadex
+
+> A vector database of fine-tuned models: it finds models that were trained on the same data, by
+> what changed in their weights. This is a service over one catalog.
+
+{HOW_TO_READ}
+Models are named by their ids, letter by letter; `base` is needed only if there are several
+families. 202 means: ask again after `Retry-After` seconds. `deltadex mcp --url` serves the same to
+assistants, and `deltadex.connect(url)` to Python.
+
+## Documents
+
+- [OpenAPI](api/v1/openapi.json): every request, answer and limit
+- [Requests](api/v1/docs): the same as a page
+- [Families](api/v1/families): what this catalog holds
+
+## Requests
+
+"""
+
+
+def llms_txt(document: Mapping[str, Any]) -> str:
+    """The requests of an OpenAPI document, a line for each, below what deltadex is."""
+    text = ABOUT
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            names = [p["name"] for p in operation.get("parameters", ()) if p["in"] == "query"]
+            query = f"?{'&'.join(f'{name}=' for name in names)}" if names else ""
+            says = operation["description"].split("\n\n")[0].replace("\n", " ").rstrip(".")
+            token = "; with the token" if "security" in operation else ""
+            text += (
+                f"- `{method.upper()} {path.removeprefix(f'{PREFIX}/')}{query}`: {says}{token}\n"
+            )
+    return text

@@ -36,8 +36,7 @@ from ...questions.face.serving import PageOfModels
 from ...questions.face.worker import WorkerCancelled, WorkerDied, WorkerTooSlow
 from ...results import agree, names_of_bases
 from . import schemas
-from .answers import Packed, Problem, as_problem, computing, invalid, reply, stopping
-from .api_docs import llms_txt
+from .answers import Packed, Problem, as_problem, invalid, llms_txt, reply, stopping
 from .catalog import Names, check_where, find_base, find_family, names_of
 from .middleware import Sent, refuse_unknown_names
 from .sent_data import DATA_LIMIT, ENDINGS, begin_data, can_run_models, refuse_data
@@ -211,14 +210,13 @@ def _of_catalog(asked: Any, catalog: Database) -> Any:
 
 def _of_family(asked: Any, catalog: Database) -> Any:
     """The question of a family by its name in the catalog, under a recipe by its id."""
-    base = find_family(catalog, asked.base)
+    base, stored = find_family(catalog, asked.base), serving.catalog_of(catalog)
     if isinstance(asked, questions.Lineage):
         return replace(asked, base=base)
     if isinstance(asked, questions.Evaluate):
-        recipe = serving.catalog_of(catalog).find_recipe(next(iter(asked.recipes), None), base)
+        recipe = stored.find_recipe(next(iter(asked.recipes), None), base)
         return replace(asked, base=base, recipes=(recipe.id,))
-    recipe = serving.catalog_of(catalog).find_recipe(asked.recipe, base)
-    return replace(asked, base=base, recipe=recipe.id)
+    return replace(asked, base=base, recipe=stored.find_recipe(asked.recipe, base).id)
 
 
 _ID = schemas.IdInQuery
@@ -534,9 +532,12 @@ def _result_or_job(
 
 
 def _underway(service: Service, request: Request, job: Job, waited_s: float) -> Response:
-    id = service.results.keep(job)
-    place = {"Location": f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{id}"}
-    return computing(waited_s, headers=place, job=id, **job.line.stands(job.future))
+    """A 202 that says when to ask again, and what is known of the job."""
+    id, after = service.results.keep(job), max(1, min(5, round(waited_s)))
+    document = {"status": "computing", "retry_after_s": after, "job": id}
+    place = f"{request.scope.get('root_path', '')}{PREFIX}/jobs/{id}"
+    headers = {"Retry-After": str(after), "Location": place}
+    return reply(document | job.line.stands(job.future), 202, headers)
 
 
 _READY = schemas.gives(schemas.ReadyAnswer)

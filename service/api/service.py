@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from ...errors import DeltadexError
 from ...questions.face.database import Database
 from ...questions.find_similar import FindSimilar
-from .answers import PageFiles
-from .api_docs import docs_files
+from .answers import PageFiles, Problem
 from .catalog import Freshness, Names, Readers, names_of
 from .middleware import Metrics
 from .searchers import MOST_PROCESSES, Give, Searchers, answer_each
@@ -68,8 +67,13 @@ class Service(ExitStack):
 
     @cached_property
     def api_docs(self) -> PageFiles:
-        """Loaded when they are first asked for: Swagger UI is large."""
-        return docs_files()
+        """Swagger UI, which is large: loaded when it is first asked for; a `Problem` without it."""
+        try:
+            swagger = files("fastapi_swagger") / "resources"
+        except ModuleNotFoundError as err:
+            detail = "this page needs fastapi-swagger: pip install 'deltadex[serve]'"
+            raise Problem(404, "not-found", detail) from err
+        return PageFiles(swagger, files(__package__.rpartition(".")[0]) / "api_docs")
 
     async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
         """What the function returns for a catalog of its own thread; raises as `Work.run`."""

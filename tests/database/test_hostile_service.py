@@ -16,7 +16,7 @@ from test_connection import obstructed
 
 import deltadex as dx
 from deltadex.errors import DeltadexError, ServiceError
-from deltadex.service.assistant.tools import Tools
+from deltadex.service.assistant import Tools
 
 ASKED = (
     *ANSWERED,

@@ -7,7 +7,7 @@ import pytest
 import deltadex as dx
 from deltadex.errors import DeltadexError, RequestError, StoreError
 from deltadex.questions.terminal.written import save_table
-from deltadex.service.assistant.tools import Tools
+from deltadex.service.assistant import Tools
 
 NOWHERE = ("\0", "a\0b", "x" * 256, "x" * 5000, "a/" * 3000, "~\0", "\ud800")
 

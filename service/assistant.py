@@ -1,7 +1,10 @@
-"""Questions as tools: their schemas, made of their records, and their answers as JSON."""
+"""Questions as tools for assistants, made of their records, over the Model Context Protocol."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -9,12 +12,15 @@ from dataclasses import KW_ONLY, MISSING, Field, asdict, dataclass
 from typing import Any
 
 from jsonschema import Draft202012Validator
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 
-from ... import questions
-from ...errors import RequestError
-from ...options import Option, choices_of, hints_of, is_list, option, options_of, parts_of, record
-from ...questions.face.database import Database
-from ...questions.face.serving import PageOfModels
+from .. import __version__, questions
+from ..errors import DeltadexError, RequestError
+from ..options import Option, choices_of, hints_of, is_list, option, options_of, parts_of, record
+from ..questions.face.database import Database
+from ..questions.face.serving import HOW_TO_READ, PageOfModels
 
 SELECT_SECONDS, MAX_ROWS = 10.0, 1000
 """Of a SELECT: its time, and the rows that it may give."""
@@ -121,7 +127,14 @@ class Tools:
     def schema(self, name: str) -> dict[str, Any]:
         """The JSON Schema of a tool's arguments; a `KeyError` where there is no such tool."""
         question: Any = QUESTIONS[name]
-        hints, fields = hints_of(question), self._fields(question)
+        hints = hints_of(question)
+        fields = {
+            field: (entry, declared)
+            for field, (entry, declared) in options_of(question).items()
+            if declared.doors != "python"
+            and declared.file is None
+            and field not in (*WRITES, "offline")
+        }
         return {
             "type": "object",
             "properties": {
@@ -168,15 +181,6 @@ class Tools:
             raise RequestError(f"sql: more than {MAX_ROWS} rows: add a LIMIT, or count groups")
         return table.to_json()
 
-    def _fields(self, question: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
-        return {
-            name: (entry, declared)
-            for name, (entry, declared) in options_of(question).items()
-            if declared.doors != "python"
-            and declared.file is None
-            and name not in (*WRITES, "offline")
-        }
-
 
 def _schema(hint: Any, entry: Field[Any], declared: Option) -> dict[str, Any]:
     one = _type(hint, declared)
@@ -213,3 +217,70 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shortened(entry) for entry in value]
     return value if isinstance(value, str | int | bool | None) else str(value)
+
+
+log = logging.getLogger(__name__)
+
+INSTRUCTIONS = (
+    "deltadex finds fine-tuned models that were trained on the same data, by what changed in their "
+    f"weights.\n{HOW_TO_READ}"
+)
+
+
+def serve(tools: Tools) -> None:
+    """Answer an assistant on standard input and output, until it hangs up."""
+    server = _make_server(tools)
+
+    async def answer() -> None:
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(answer())
+
+
+def _make_server(tools: Tools) -> Server[Any]:
+    """A server that lists the tools and calls one at a time."""
+    turn = asyncio.Lock()
+    listed = [
+        types.Tool(
+            name=name,
+            description=DESCRIPTIONS[name],
+            input_schema=tools.schema(name),
+            annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        )
+        for name in QUESTIONS
+    ]
+
+    async def list_tools(context: Any, request: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed)
+
+    async def call(context: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
+        if request.name not in QUESTIONS:
+            return _refused(f"no tool {request.name!r}; tools: {', '.join(QUESTIONS)}")
+        async with turn:
+            try:
+                document = await asyncio.to_thread(
+                    tools.answer, request.name, request.arguments or {}
+                )
+            except DeltadexError as err:
+                return _refused(" ".join(str(err).split()))
+            except Exception as err:
+                log.exception("a defect in deltadex")
+                return _refused(f"a defect in deltadex ({type(err).__name__})")
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        content = types.TextContent(type="text", text=text)
+        return types.CallToolResult(content=[content], structured_content=document)
+
+    return Server(
+        "deltadex",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call,
+    )
+
+
+def _refused(line: str) -> types.CallToolResult:
+    for found_by in ("GET models?q=… finds ids by a part of them", "`deltadex ls` lists them"):
+        line = line.replace(found_by, "find_models finds ids by a part of them")
+    return types.CallToolResult(content=[types.TextContent(type="text", text=line)], is_error=True)
