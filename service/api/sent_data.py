@@ -17,7 +17,7 @@ from ...questions.find_trained_on.find_trained_on import FindTrainedOn
 from .answers import Problem
 from .service import Service
 from .settings import MIB
-from .work import Job, answer_in, begin_with, compute_beside
+from .work import Job, answer_in, begin_with
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 DATA_LIMIT = 8 * MIB
@@ -59,10 +59,9 @@ async def begin_data(service: Service, sent: UploadFile, asked: FindTrainedOn) -
     seconds = service.settings.job_seconds
 
     def answered(folder: Path) -> dict[str, Any]:
-        exact = replace(asked, data=folder / name)
-        return compute_beside(line, key, answer, service.readers, exact, seconds=seconds)
+        return line.answer(key, answer, replace(asked, data=folder / name), seconds)
 
-    return Job(await asyncio.to_thread(begin_with, {name: sent}, line, answered, key), line)
+    return await asyncio.to_thread(begin_with, {name: sent}, line, answered, key)
 
 
 def _answer_offline(path: Path, asked: FindTrainedOn) -> dict[str, Any]:

@@ -51,9 +51,9 @@ class Service(ExitStack):
             waiting=settings.max_waiting,
             warm=settings.warm,
         )
-        self.data = Line("deltadex-data", MAX_DATA)
+        self.data = Line("deltadex-data", readers, MAX_DATA)
         self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
-        self.additions = Line("deltadex-additions", MAX_WRITES)
+        self.additions = Line("deltadex-additions", readers, MAX_WRITES)
         self.snapshots = Snapshots(readers)
         self.results = Results()
         threads = self.work, self.searches, self.batches, self.polls, self.writes, self.additions

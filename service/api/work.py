@@ -276,8 +276,9 @@ SAYING_S = 3.0
 class Line(Shared[Any]):
     """Documents that are computed one after the other in a process beside the service."""
 
-    def __init__(self, name: str, most: int | None = None) -> None:
+    def __init__(self, name: str, readers: Readers, most: int | None = None) -> None:
         super().__init__(name, most)
+        self._readers = readers
         self.worker = worker.Worker(name, yields=True)
         self.reached: dict[str, float] = {}
         """Of documents that are at work, which share is done."""
@@ -303,6 +304,14 @@ class Line(Shared[Any]):
         finally:
             self.reached.pop(key, None)
 
+    def answer(
+        self, key: str, answer: Callable[[Path, Any], dict[str, Any]], asked: Any, seconds: float
+    ) -> dict[str, Any]:
+        """What a question is answered by a function there, with bases as clients see them."""
+        document = self.compute(key, answer, self._readers.path, asked, seconds=seconds)
+        with self._readers.catalog() as catalog:
+            return names_of(catalog).with_bases(document)
+
     def close(self) -> None:
         """Begin no more, and stop what runs; it has a moment to say so."""
         with self._lock:
@@ -322,7 +331,8 @@ class Jobs:
 
     def __init__(self, readers: Readers, seconds: float) -> None:
         self._readers, self._seconds = readers, seconds
-        self._evaluations, self._others = Line("deltadex-evaluation"), Line("deltadex-background")
+        self._evaluations = Line("deltadex-evaluation", readers)
+        self._others = Line("deltadex-background", readers)
         self._lock = threading.Lock()
         self._made: OrderedDict[str, tuple[str, Packed]] = OrderedDict()
         self._failed: dict[str, tuple[str, DeltadexError, float]] = {}
@@ -373,9 +383,7 @@ class Jobs:
     def _make(self, key: str, asked: Tabled) -> None:
         state = self._readers.state()
         try:
-            document = compute_beside(
-                self.line(asked), key, answer_in, self._readers, asked, seconds=self._seconds
-            )
+            document = self.line(asked).answer(key, answer_in, asked, self._seconds)
             packed = Packed.of(encode(document))
         except worker.WorkerCancelled:
             return
@@ -396,21 +404,6 @@ class Jobs:
             self._made.move_to_end(key)
             while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
-
-
-def compute_beside(
-    line: Line,
-    key: str,
-    answer: Callable[[Path, Any], dict[str, Any]],
-    readers: Readers,
-    asked: Tabled,
-    *,
-    seconds: float,
-) -> dict[str, Any]:
-    """What a question is answered in the process beside, with bases as clients see them."""
-    document = line.compute(key, answer, readers.path, asked, seconds=seconds)
-    with readers.catalog() as catalog:
-        return names_of(catalog).with_bases(document)
 
 
 def answer_in(path: Path, asked: Tabled) -> dict[str, Any]:
@@ -468,7 +461,7 @@ async def begin_adapter(
     if (config.size or 0) > CONFIG_LIMIT:
         raise Problem(413, "body-too-long", "config: at most 1 MiB")
     files = {"adapter_config.json": config, "adapter_model.safetensors": weights}
-    return Job(await asyncio.to_thread(begin_with, files, line, answer), line)
+    return await asyncio.to_thread(begin_with, files, line, answer)
 
 
 def begin_with(
@@ -476,9 +469,8 @@ def begin_with(
     line: Shared[dict[str, Any]],
     answer: Callable[[Path], dict[str, Any]],
     key: str | None = None,
-) -> Future[dict[str, Any]]:
-    """The function's result for a folder with the files of these names, which is there until it is
-    done."""
+) -> Job:
+    """Work on a folder with the files of these names, which is there until it is done."""
     place = tempfile.TemporaryDirectory(prefix="deltadex-")
     try:
         for name, sent in files.items():
@@ -490,7 +482,7 @@ def begin_with(
         place.cleanup()
         raise
     future.add_done_callback(lambda _: place.cleanup())
-    return future
+    return Job(future, line)
 
 
 class Uploads(Shared[dict[str, Any]]):

@@ -101,7 +101,7 @@ def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
             raise RequestError("nothing to see")
 
         with monkeypatch.context() as patched:
-            patched.setattr(work, "compute_beside", fail)
+            patched.setattr(work.Line, "answer", fail)
             patched.setattr(work, "FAILURE_SECONDS", 0.2)
             answers = [client.get(f"{API}/evaluation") for _ in range(2)]
         time.sleep(0.3)
@@ -118,7 +118,7 @@ def test_a_defect_is_a_problem_without_its_text(db, monkeypatch):
         def fail(*args, **kwargs):
             raise KeyError("secret")
 
-        monkeypatch.setattr(work, "compute_beside", fail)
+        monkeypatch.setattr(work.Line, "answer", fail)
         answer = client.get(f"{API}/map")
 
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
@@ -129,7 +129,7 @@ def test_polls_do_not_wait_behind_other_requests(db, monkeypatch):
     release = threading.Event()
     with served(db, quick_seconds=0.0, max_at_work=1, max_waiting=49) as client:
         service = client.service
-        monkeypatch.setattr(work, "compute_beside", lambda *_, **__: release.wait() and {"n": 1})
+        monkeypatch.setattr(work.Line, "answer", lambda *_, **__: release.wait() and {"n": 1})
 
         async def ask():
             app = httpx2.ASGITransport(client.app)
