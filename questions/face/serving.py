@@ -108,7 +108,7 @@ def exact_model(db: Database, model: str, base: str | None = None) -> Row:
         UnknownModel: there is none.
         RequestError: several families have one.
     """
-    rows = _models_of_id(db, model, base)
+    rows = models_of_id(db, model, base)
     if not rows:
         ids = db._catalog.alike("id", model, base)
         near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
@@ -120,12 +120,8 @@ def exact_model(db: Database, model: str, base: str | None = None) -> Row:
     return rows[0]
 
 
-def has_model(db: Database, model: str, base: str) -> bool:
-    """Whether a family has a model of exactly this id, indexed or not."""
-    return bool(_models_of_id(db, model, base))
-
-
-def _models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
+def models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
+    """The models of exactly this id, indexed or not."""
     from ...store import ModelFilter
 
     return [row.to_json() for row in db._catalog.models(ModelFilter(id=model, base=base))]

@@ -703,7 +703,7 @@ def _add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str
 
 
 def _refuse_taken(catalog: Database, id: str, base: str) -> None:
-    if serving.has_model(catalog, id, base):
+    if serving.models_of_id(catalog, id, base):
         raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
 
 
@@ -732,8 +732,6 @@ def _add_from_hub(service: Service, wanted: AddFromHub, key: str) -> dict[str, A
         raise _stopped(service, wanted, base) from err
     with service.readers.writing() as catalog:
         names = names_of(catalog)
-    for refused in document["failed"]:
-        refused["reason"] = names.redact(refused["reason"])
     refusals = {row["model"]: row for row in document["failed"] + document["skipped_models"]}
     outcomes = []
     for model in dict.fromkeys(wanted.models):
