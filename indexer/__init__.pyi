@@ -9,6 +9,7 @@ from .architecture import tied_parameters as tied_parameters
 from .base import Base as Base
 from .base import are_equal as are_equal
 from .base import blocks_of as blocks_of
+from .base import find_embedding as find_embedding
 from .base import resolve_base as resolve_base
 from .checkpoint import DTYPES as DTYPES
 from .checkpoint import FEW_BYTES as FEW_BYTES
@@ -26,7 +27,6 @@ from .delta import MatrixUpdate as MatrixUpdate
 from .delta import factorise as factorise
 from .delta import flaw_of as flaw_of
 from .delta import gaussian_directions as gaussian_directions
-from .embedding import find_embedding as find_embedding
 from .families import families_below as families_below
 from .families import is_several as is_several
 from .family import Member as Member

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     RowBlock,
+    TensorRef,
     dequantised,
     model_type,
     open_local,
@@ -46,7 +48,6 @@ from .checkpoint import (
     read_json,
 )
 from .delta import flaw_of, frobenius
-from .embedding import find_embedding, is_before_layers
 from .family import Member, Wanted, folder_at, stated_license
 from .untrusted_text import base_key
 from .weight_samples import MatrixSample, layer_matrices, sample_matrices
@@ -157,6 +158,41 @@ def _is_rounding(child: torch.Tensor, base: torch.Tensor, *, either: bool) -> bo
     half = values.abs().clamp(min=limits.tiny) * (limits.eps / 2)
     low, high = ((values + step).to(coarse.dtype).double() for step in (-half, half))
     return bool(((low <= coarse.double()) & (coarse.double() <= high)).all())
+
+
+_TOKENS = re.compile(
+    r"(^|\.)(embed_tokens|wte|word_embeddings?|embed_in|tok_embeddings|shared|token_embedding"
+    r"|tokens_embed|word_emb|embeddings?|emb|embed)\.(weight|emb_layers\.0\.weight)$"
+)
+_IN_LAYER = re.compile(r"\.\d+\.")
+_OTHER = re.compile(r"position|pos_emb|token_type|segment|patch|relative|lm_head|class_emb")
+
+
+def find_embedding(tensors: Mapping[str, TensorRef], config: Config | None) -> TensorRef | None:
+    """The matrix of the input tokens, (rows, width): outside the numbered blocks, by its name; of
+    several the one of the config's vocabulary, else of most rows."""
+    inner = (config or {}).get("text_config")
+    wanted = (inner if isinstance(inner, Mapping) else config or {}).get("vocab_size")
+    found = [
+        ref
+        for name, ref in tensors.items()
+        if len(ref.shape) == 2
+        and all(ref.shape)
+        and _TOKENS.search(name)
+        and not _IN_LAYER.search(name)
+        and not _OTHER.search(name)
+    ]
+    return max(
+        found,
+        key=lambda ref: (ref.shape[0] == wanted, ref.shape[0], -len(ref.name), ref.name),
+        default=None,
+    )
+
+
+def is_before_layers(ref: TensorRef, tensors: Mapping[str, TensorRef]) -> bool:
+    """Whether it lies before all of the numbered blocks of a file, whose tensors are in order:
+    bytes that are hashed are best read in theirs."""
+    return next(name for name in tensors if name == ref.name or _IN_LAYER.search(name)) == ref.name
 
 
 @dataclass(slots=True)

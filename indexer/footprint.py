@@ -18,9 +18,8 @@ from ..records import Footprint
 from ..results import count
 from . import row_moves
 from .adapter import parse_name
-from .base import BaseWeights
+from .base import BaseWeights, find_embedding
 from .checkpoint import DTYPES, Checkpoint, Config, RowBlock, TensorRef
-from .embedding import find_embedding
 from .family import Member
 from .job import FOR_CONTENT, IndexJob
 from .tokenizer import difference

@@ -21,10 +21,9 @@ from ..errors import BaseError, ModelError, RequestError
 from ..records import Recipe
 from ..results import size
 from .architecture import Key, PlacedModel, Placement
-from .base import Base, BaseWeights
+from .base import Base, BaseWeights, find_embedding
 from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan, RowBlock, TensorRef
 from .delta import Delta, DenseDelta, LowRankDelta, ScratchPool, flaw_of, frobenius
-from .embedding import find_embedding
 from .family import Member, Wanted
 from .fingerprint import Layout
 from .hub import HubSession

@@ -42,8 +42,8 @@ from ..records import (
 )
 from ..results import count
 from ..store import Catalog, ModelRow, Part, PartFolder, commit_part, may_record
+from .base import find_embedding, is_before_layers
 from .checkpoint import FEW_BYTES, READ_AGAIN, Checkpoint, DerivedCheckpoint
-from .embedding import find_embedding, is_before_layers
 from .family import Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
