@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from ..arrays import Int8
-from ..indexer.job import Cancelled
+from ..indexer.base import Cancelled
 from ..indexer.lexicon import BaseLexicon
 from ..records import Slot
 from ..store import Lexicon

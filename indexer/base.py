@@ -308,6 +308,10 @@ def _stored(placement: Placement) -> _Stored:
     return placement.tensor, placement.index
 
 
+class Cancelled(Exception):
+    """The run is being stopped; the current model is dropped."""
+
+
 @dataclass(slots=True)
 class Base:
     """A base by name; `weights()` opens it on first use, and fails the same way each time.
@@ -410,6 +414,10 @@ class Base:
     def bytes_fetched(self) -> int:
         """Bytes of a remote base that were fetched; of a cached base, none."""
         return self._bytes_before + _fetched_by(self._weights)
+
+    def stop_if_cancelled(self) -> None:
+        if self.session.cancelled.is_set():
+            raise Cancelled
 
     def say_what_was_kept(self) -> None:
         if self.kept.bytes_used:

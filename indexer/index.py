@@ -30,8 +30,7 @@ from .family import (
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
 from .hub import FamilyWalk, ListingMemory, WalkCounts
 from .job import IndexJob, base_parts, choose_device, cpu_count, layer_bytes, parse_budget
-from .kept_lexicon import MakeLexicon, make_lexicon
-from .lexicon import LexiconOnce
+from .lexicon import LexiconOnce, MakeLexicon, make_lexicon
 from .options import IndexOptions
 from .rounding import CANDIDATES
 from .run import IndexRun, Progress, Report, share_of
@@ -198,7 +197,7 @@ def index_family(
     make_words = None
     if options.footprints and run_base is not None and options.parts is None:
         # parts have none: each would name its own
-        make_words = partial(make_lexicon, catalog, base, options.device, run_base)
+        make_words = partial(make_lexicon, catalog, base, device, run_base)
     job = IndexJob(
         base=base,
         wanted=wanted,

@@ -349,10 +349,6 @@ class Meter:
             return self._closed_bytes + sum(now.values()), rest
 
 
-class Cancelled(Exception):
-    """The run is being stopped; the current model is dropped."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexJob:
     """The base, the recipes, and how many matrices are compared where. `shapes`: (out, in) by slot,
@@ -405,10 +401,6 @@ class IndexJob:
         fetched = self.base.bytes_fetched
         of_base = self.wanted_bytes.of_base if fetched else 0
         return come + fetched, come + rest + max(fetched, of_base)
-
-    def stop_if_cancelled(self) -> None:
-        if self.session.cancelled.is_set():
-            raise Cancelled
 
 
 def _job_elsewhere(base: Base, plain: dict[str, Any]) -> IndexJob:

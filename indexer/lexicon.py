@@ -8,9 +8,11 @@ centred over words and of unit length (docs/words.md). ΔW is taken by its leadi
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,14 @@ import numpy as np
 import torch
 
 from ..arrays import Int8
-from ..store import STEPS, Lexicon
+from ..errors import StoreFull
+from ..store import STEPS, Catalog, Lexicon, tokenizer_hash
+from ..store.files import lexicon_file, make_folder
+from .base import Base
 from .delta import Factors, MatrixUpdate
+from .family import find_member
+
+log = logging.getLogger(__name__)
 
 LEAST = 1e-6
 """|ΔW x| beside its mean, of a word to which a matrix does not answer."""
@@ -84,6 +92,59 @@ class BaseLexicon:
         strengths = torch.linalg.norm((states @ factors.v) * factors.sigma, dim=1)
         answers: torch.Tensor = strengths / strengths.mean().clamp_min(torch.finfo().tiny) + LEAST
         return answers.log()
+
+
+GoOn = Callable[[], None]
+"""Raises `Cancelled` where a run is being stopped."""
+
+MakeLexicon = Callable[[str, bytes, str, GoOn], BaseLexicon | None]
+"""From a base's folder, its tokenizer's JSON, and a device; None where it cannot be run."""
+
+
+def make_lexicon(
+    catalog: Catalog, base: Base, device: str, make: MakeLexicon
+) -> BaseLexicon | None:
+    """That of the base's folder; None where its words cannot be asked."""
+    found, tokenizer = kept_lexicon(catalog, base), base.tokenizer()
+    if found is None and tokenizer is not None and base.folder is not None:
+        base.stop_if_cancelled()
+        log.info("reading what %s answers to single words", base.name)
+        found = make(str(base.folder), tokenizer, device, base.stop_if_cancelled)
+        base.stop_if_cancelled()
+        if found is not None:
+            path = lexicon_file(catalog.path, base.name)
+            with suppress(StoreFull, OSError):
+                make_folder(path.parent)
+                found.save(path, _made_of(base))
+    if found is None or not found.states:
+        return None
+    return replace(found, sha256=catalog.footprints.save_lexicon(found.kept.to_bytes()))
+
+
+def may_answer(catalog: Catalog, base: Base) -> bool:
+    """Whether a run would ask updates by words, as far as is known without running the base."""
+    found = kept_lexicon(catalog, base)
+    if found is not None:
+        return bool(found.states)
+    return base.folder is not None and base.tokenizer() is not None
+
+
+def kept_lexicon(catalog: Catalog, base: Base) -> BaseLexicon | None:
+    """That of these files of the base, where one was made; without states where its words have no
+    meaning."""
+    if base.folder is None:
+        return None
+    return BaseLexicon.load(lexicon_file(catalog.path, base.name), _made_of(base))
+
+
+def known_lexicon(catalog: Catalog, base: Base) -> BaseLexicon | None:
+    """The one that stored responses are of, where it is kept here."""
+    found = kept_lexicon(catalog, base)
+    return None if found is None else replace(found, sha256=tokenizer_hash(found.kept.to_bytes()))
+
+
+def _made_of(base: Base) -> str:
+    return find_member(str(base.folder), base.name).record.signature
 
 
 def stored_responses(total: torch.Tensor) -> Int8[np.ndarray, " words"]:

@@ -25,7 +25,7 @@ from .checkpoint import FEW_BYTES, choose_weights
 from .hub import HubSession, RateLimit, RequestKind, WalkCounts, request_bytes
 from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import WantedBytes, cpu_count
-from .kept_lexicon import may_answer
+from .lexicon import may_answer
 from .options import IndexOptions
 from .run import Report, share_of
 from .tokenizer import files_of

@@ -27,8 +27,7 @@ from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
 from .footprint import read_footprint
 from .index import known_shapes
-from .kept_lexicon import known_lexicon
-from .lexicon import LexiconOnce
+from .lexicon import LexiconOnce, known_lexicon
 from .run import NO_MEMORY, fingerprint_member
 from .untrusted_text import base_key
 from .updates import Measure, Measurement, Take, collect_adapter, collect_full

@@ -866,7 +866,7 @@ class IndexRun:
             log.info("reading embeddings: %s", count(len(report.lacking), "indexed model"))
         with single_torch_thread():
             for member in report.lacking:
-                self.job.stop_if_cancelled()
+                self.job.base.stop_if_cancelled()
                 checkpoint, footprint = _footprint_alone(member, None, self.job)
                 if footprint is not None:
                     catalog.footprints.add(base, member.record.id, footprint)

@@ -219,7 +219,7 @@ class _Comparison(Generic[Measurement]):
             yield placements, [self.gate.samples_next() for _ in placements], matrix
 
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
-        self.job.stop_if_cancelled()
+        self.job.base.stop_if_cancelled()
         placements, sampled, matrix = task
         with self.job.scratch.borrow() as scratch, ExitStack() as opened:
             if matrix is not None:
@@ -304,7 +304,7 @@ def collect_adapter(
     n_modules = Counter(placement.key for placement in placed.placements)
     waiting: dict[Key, list[deltas.MatrixUpdate]] = defaultdict(list)
     for module, placements in placed.by_tensor().items():
-        job.stop_if_cancelled()
+        job.base.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
         rounding = max(deltas.RELATIVE_ROUNDING.get(dtype, 0.0) for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):

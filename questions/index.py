@@ -18,8 +18,7 @@ from .terminal import command_line
 
 if TYPE_CHECKING:
     from ..indexer import Progress
-    from ..indexer.kept_lexicon import GoOn
-    from ..indexer.lexicon import BaseLexicon
+    from ..indexer.lexicon import BaseLexicon, GoOn
 
 
 NOTES_SHOWN = 5

@@ -14,9 +14,8 @@ from worded_families import SETS, copied_catalog, footprint_of, texts_of, train
 import deltadex as dx
 from deltadex.data import lexicon
 from deltadex.errors import RequestError
-from deltadex.indexer.base import resolve_base
-from deltadex.indexer.job import Cancelled
-from deltadex.indexer.kept_lexicon import make_lexicon
+from deltadex.indexer.base import Cancelled, resolve_base
+from deltadex.indexer.lexicon import make_lexicon
 from deltadex.questions.face.serving import MapColumns
 from deltadex.search import text_search
 from deltadex.search.vocabulary import Vocabulary
