@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from benchmarks.families.base import base_folder
 from benchmarks.families.text_sets import CUTS, read_set, rows_of_half
-from deltadex.indexer.row_moves import RowPair, measure_rows, strengths_of
+from deltadex.indexer.footprint import RowPair, measure_rows, strengths_of
 from deltadex.indexer.tokenizer import read_tokenizer
 from deltadex.records import Footprint
 from deltadex.search.footprint_match import FileTokens

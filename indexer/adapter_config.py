@@ -133,6 +133,23 @@ class AdapterConfig:
         return next((v for p, v in self.ranks if matches(p, module)), self.rank)
 
 
+def peft_config(config: Mapping[str, object]) -> Mapping[str, object]:
+    """mlx-lm's settings in PEFT's words. Its `scale` is what multiplies B·A; where there is an
+    `alpha`, too, versions differ in whether that counts, and the later ones are followed."""
+    own = ("lora_parameters", "fine_tune_type", "lora_layers")
+    if "peft_type" in config or not any(key in config for key in own):
+        return config
+    given = config.get("lora_parameters")
+    stated: Mapping[str, object] = given if isinstance(given, Mapping) else config
+    rank, scale = stated.get("rank"), stated.get("scale")
+    settings: dict[str, object] = {"peft_type": "LORA", "r": rank}
+    if isinstance(rank, int) and isinstance(scale, int | float):
+        settings["lora_alpha"] = scale * rank
+    settings["use_dora"] = config.get("fine_tune_type") == "dora" or config.get("use_dora") is True
+    settings["base_model_name_or_path"] = config.get("model")
+    return settings
+
+
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config is None:
         return AdapterConfig(notes=(f"{FILE} is missing",))

@@ -20,8 +20,9 @@ from ..errors import ModelError, SourceError, nearest_names
 from ..records import GATED_NOTE, PRIVATE_NOTE, Exclusion, ModelRecord, storable
 from ..results import count
 from . import checkpoint as checkpoints
-from .adapter_config import stated_method
-from .adapter_forms import holds_adapter, merge_adapter, name_experts, peft_config, with_peft_names
+from .adapter import merge_adapter, name_experts, with_peft_names
+from .adapter_config import peft_config, stated_method
+from .architecture import has_factor
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .hub import (
     MAX_SMALL_FILE,
@@ -289,7 +290,8 @@ class Member:
             opened.callback(checkpoint.close)
             checkpoints.refuse_diffusion(checkpoint)
             checkpoint = checkpoints.dequantised(checkpoint, self.config)
-            if holds_adapter(checkpoint) and (settings := self.content(ADAPTER, session)):
+            is_beside = any(map(has_factor, checkpoint.tensors))
+            if is_beside and (settings := self.content(ADAPTER, session)):
                 checkpoint = merge_adapter(
                     checkpoint, checkpoints.read_json(settings, name=ADAPTER)
                 )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.row_moves import RowPair, measure_few_rows, measure_rows
+from deltadex.indexer.footprint import RowPair, measure_few_rows, measure_rows
 
 ROWS, WIDTH = 2000, 48
 
