@@ -4,8 +4,18 @@ import pytest
 from model_folders import make_models
 
 from deltadex.errors import ModelError, SourceError
-from deltadex.indexer.card import MAX_PARENTS, card_bases, label_of, normalise, split_card
-from deltadex.indexer.family import Member, Wanted, find_member, read_labels, refuse_strangers
+from deltadex.indexer.family import (
+    MAX_PARENTS,
+    Member,
+    Wanted,
+    card_bases,
+    find_member,
+    label_of,
+    normalise,
+    read_labels,
+    refuse_strangers,
+    split_card,
+)
 from deltadex.records import ModelRecord
 
 

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from deltadex.errors import SourceError
 from deltadex.indexer import family as bounded
-from deltadex.indexer.card import MAX_CARD_CHARS, card_bases, label_of, split_card
-from deltadex.indexer.family import listed_members, read_labels, read_member
+from deltadex.indexer.family import (
+    MAX_CARD_CHARS,
+    card_bases,
+    label_of,
+    listed_members,
+    read_labels,
+    read_member,
+    split_card,
+)
 from deltadex.records import ModelRecord
 
 FRONT = "license: mit\nbase_model: gpt2\ndatasets:\n- imdb\n"
