@@ -61,9 +61,6 @@ REMOTE_MEMORY = 1 << 30
 BLOCK_VALUES = 1 << 22
 """Entries of a tensor that are held at once."""
 
-_Stored = tuple[str, int | None]
-"""A tensor, and where matrices are stacked in it, which of them."""
-
 WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 
@@ -205,7 +202,7 @@ class BaseWeights:
     checkpoint: Checkpoint
     placed: PlacedModel
     license: str | None = None
-    _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
+    _cached: dict[RowBlock, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _embedding: torch.Tensor | None = None
     _last: threading.local = field(default_factory=threading.local)
@@ -227,7 +224,7 @@ class BaseWeights:
                 self.held_embedding(ref.name)
             for placements, matrix in stream_matrices(self.checkpoint, self.placed):
                 with self._lock:
-                    self._keep(_stored(placements[0]), matrix)
+                    self._keep(_matrix_block(placements[0], self.checkpoint), matrix)
             if ref is not None and not is_first:
                 self.held_embedding(ref.name)
         self.checkpoint.verify()
@@ -279,33 +276,24 @@ class BaseWeights:
 
     def _fetched(self, placement: Placement) -> torch.Tensor:
         """A remote base's matrix: cached while there is room; each thread also holds its last."""
-        stored = _stored(placement)
-        if getattr(self._last, "stored", None) == stored:
+        block = _matrix_block(placement, self.checkpoint)
+        if getattr(self._last, "block", None) == block:
             last: torch.Tensor = self._last.matrix
             return last
         with self._lock:
-            matrix = self._cached.get(stored)
-            if matrix is None:
-                matrix = self._read(placement)
-                self._keep(stored, matrix)
-        self._last.stored, self._last.matrix = stored, matrix
+            matrix = self._cached.get(block)
+            if matrix is None and placement.index is None:
+                matrix = self.checkpoint.read(placement.tensor)
+            elif matrix is None:
+                ((_, matrix),) = self.checkpoint.stream_rows([block])
+            self._keep(block, matrix)
+        self._last.block, self._last.matrix = block, matrix
         return matrix
 
-    def _read(self, placement: Placement) -> torch.Tensor:
-        if placement.index is None:
-            return self.checkpoint.read(placement.tensor)
-        block = _matrix_block(placement, self.checkpoint)
-        ((_, matrix),) = self.checkpoint.stream_rows([block])
-        return matrix
-
-    def _keep(self, stored: _Stored, matrix: torch.Tensor) -> None:
-        if stored not in self._cached and self._cached_bytes + matrix.nbytes <= REMOTE_MEMORY:
-            self._cached[stored] = matrix
+    def _keep(self, block: RowBlock, matrix: torch.Tensor) -> None:
+        if block not in self._cached and self._cached_bytes + matrix.nbytes <= REMOTE_MEMORY:
+            self._cached[block] = matrix
             self._cached_bytes += matrix.nbytes
-
-
-def _stored(placement: Placement) -> _Stored:
-    return placement.tensor, placement.index
 
 
 class Cancelled(Exception):
