@@ -226,17 +226,20 @@ def fingerprint_member(member: Member, job: IndexJob, remote: HubWeights | None 
     explain is not believed at once: the second reading counts. `remote`: its weight files on the
     Hub, where they were looked up already. Peak: a tensor pair in float32 for each of the job's
     threads, and what the reader coalesces."""
-    first = _read(member, job, remote)
-    may_be_moved = not member.is_adapter and member.refusal is None
-    if isinstance(first, Refused) and first.code in MAY_BE_MOVED and may_be_moved:
-        moved = find_moved(member, job)
-        if moved is not None:
-            log.info("%s: %s", member.record.id, moved.note or first.reason)
-            return _after(first, _read(member, job, None, moved))
-    if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
+    first, moved = _read(member, job, remote), None
+    if isinstance(first, Indexed):
         return first
-    log.info("%s: %s; it is read once more", member.record.id, first.code)
-    return _after(first, _read(member, job, None))
+    if first.code in MAY_BE_MOVED and not member.is_adapter and member.refusal is None:
+        moved = find_moved(member, job)
+    if moved is not None:
+        log.info("%s: %s", member.record.id, moved.note or first.reason)
+    elif member.hub is not None and first.code in READ_AGAIN:
+        log.info("%s: %s; it is read once more", member.record.id, first.code)
+    else:
+        return first
+    again = _read(member, job, None, moved)
+    spent = first.bytes_read + again.bytes_read
+    return replace(again, bytes_read=spent, seconds=first.seconds + again.seconds)
 
 
 def _other_claim(member: Member, job: IndexJob) -> list[str]:
@@ -245,13 +248,6 @@ def _other_claim(member: Member, job: IndexJob) -> list[str]:
     if not claims or job.wanted.named_in(member.claims):
         return []
     return [f"its files name {shown(claims[0])} as its base; its weights show {job.base.name}"]
-
-
-def _after(first: Outcome, again: Outcome) -> Outcome:
-    """The second outcome, with what both readings cost."""
-    return replace(
-        again, bytes_read=first.bytes_read + again.bytes_read, seconds=first.seconds + again.seconds
-    )
 
 
 def _read(
@@ -503,14 +499,11 @@ def _work(
 
 def _holds(before: ModelRow, sha256: str | None, job: IndexJob) -> bool:
     """Whether the catalog has all that these weights would give."""
-    is_indexed = before.status == "indexed" and sha256 is not None
-    is_verified = not job.verify or before.verified != "unverified"
-    recipes = {recipe.id for recipe in job.recipes}
     return (
-        is_indexed
-        and before.content_sha256 == sha256
-        and is_verified
-        and recipes <= set(before.recipes)
+        before.status == "indexed"
+        and before.content_sha256 == sha256 is not None
+        and (before.verified != "unverified" or not job.verify)
+        and {recipe.id for recipe in job.recipes} <= set(before.recipes)
     )
 
 
