@@ -145,27 +145,28 @@ class BaseParts:
         """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
         with self._lock:
             if self._matrices is None:
-                self._matrices = self._read_all()
+                try:
+                    self._matrices = self._read()
+                except BaseError:
+                    if not self.base.kept.forget():
+                        raise
+                    self._matrices = self._read()
                 self.base.say_what_was_kept()
             return self._matrices[key]
 
-    def _read_all(self) -> dict[Key, tuple[torch.Tensor, float]]:
+    def _read(self) -> dict[Key, tuple[torch.Tensor, float]]:
+        base = self.base.weights()
+        matrices: dict[Key, tuple[torch.Tensor, float]] = {}
         try:
-            try:
-                return dict(self._read(self.base.weights()))
-            except (BaseError, ModelError):
-                if not self.base.kept.forget():
-                    raise
-                return dict(self._read(self.base.weights()))
+            read = read_parts(base.checkpoint, base.placed.placements, self.parts)
+            for placement, matrix in read:
+                norm = frobenius(matrix)
+                if flaw := flaw_of(norm, matrix):
+                    raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
+                matrices[placement.key] = matrix, norm
         except ModelError as err:
             raise BaseError(f"base {self.base.name}: {err.reason}") from err
-
-    def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
-        for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):
-            norm = frobenius(matrix)
-            if flaw := flaw_of(norm, matrix):
-                raise BaseError(f"base {self.base.name}: tensor {placement.tensor!r} {flaw}")
-            yield placement.key, (matrix, norm)
+        return matrices
 
 
 def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[RowBlock]:
@@ -216,20 +217,12 @@ class WantedBytes:
             header_bytes=max(0, total - tensors),
         )
 
-    @property
-    def of_base(self) -> int:
-        return self.of_full(self.base_bytes)
-
     def of(self, kind: str, file_bytes: int) -> int:
-        """Bytes that are read of an adapter or a full checkpoint; one of unknown size is as large
-        as the base."""
+        """Bytes that are read of an adapter or of a full checkpoint, of whose layers it is the same
+        share as of the base's; one of unknown size is as large as the base."""
         if kind == "adapter":
             return file_bytes
-        return self.of_full(file_bytes or self.base_bytes)
-
-    def of_full(self, file_bytes: int) -> int:
-        """Bytes that are read of a full checkpoint: of its layers the same share as of the
-        base's."""
+        file_bytes = file_bytes or self.base_bytes
         if self.share == 1 or not self.base_bytes:
             return round(self.share * file_bytes)
         rows = self.row_bytes * file_bytes / self.base_bytes
@@ -399,7 +392,7 @@ class IndexJob:
         """Bytes of models and of a remote base that have come, and all that will have."""
         come, rest = self.meter.bytes()
         fetched = self.base.bytes_fetched
-        of_base = self.wanted_bytes.of_base if fetched else 0
+        of_base = self.wanted_bytes.of("full", 0) if fetched else 0
         return come + fetched, come + rest + max(fetched, of_base)
 
 

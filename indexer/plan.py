@@ -340,7 +340,7 @@ class PlannedRun:
         workers = self.options.workers or 1
         remote = _wanted(self.rule, (e for e in self.to_read if e.member.hub is not None))
         remote += self._bytes_of_words
-        base_bytes = self.rule.of_base if self.fetches_base else 0
+        base_bytes = self.rule.of("full", 0) if self.fetches_base else 0
         a_worker = (remote + self.base_again) / workers + base_bytes
         weights = self.weights
         placements = weights.placed.placements if weights else ()
@@ -436,7 +436,7 @@ class PlannedRun:
             "files": sum(entry.bytes for entry in self.to_read),
             "to_read": _wanted(self.rule, self.to_read) + self._bytes_of_words,
             "to_read_whole": _wanted(WantedBytes.by(self.weights, 1.0), self.to_read),
-            "base": self.rule.of_base if self.fetches_base else 0,
+            "base": self.rule.of("full", 0) if self.fetches_base else 0,
             "base_again": self.base_again,
             "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
         }
