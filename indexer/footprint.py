@@ -185,7 +185,9 @@ def measure_rows(blocks: RowPairs, *, is_tied: bool = False) -> RowMoves:
     moved = _over(blocks, partial(_moved, decay=decay, stored=stored), equal)
     still = float(np.quantile(moved[there], LEAST_STILL))
     if still > STILL:
-        return _pushed(blocks, there, _usual_decay(blocks, there), stored)[0]
+        shares, _ = _along_and_aside(blocks)
+        usual = max(0.0, float(np.median(shares[there])))
+        return _pushed(blocks, there, usual, stored)[0]
     near = np.median(moved[there & (moved <= SPREAD * still)])
     least = 0.0 if is_exact else LEAST_OF_ROUNDED if stored in HALF_STEP else LEAST_MOVE
     is_touched = moved > max(BEYOND_NOISE * near, least)
@@ -220,6 +222,9 @@ def _exact(touched: np.ndarray, moves: np.ndarray) -> RowMoves:
 def _moves(kind: str, rows: np.ndarray, moves: np.ndarray) -> RowMoves:
     finite = np.minimum(moves, np.finfo(np.float32).max).astype(np.float32)
     return RowMoves(kind, rows.astype(np.int64), finite)  # type: ignore[arg-type]
+
+
+DENSE = _moves("dense", np.zeros(0, np.int64), np.zeros(0))
 
 
 def _stored_type(blocks: RowPairs) -> torch.dtype:
@@ -328,11 +333,6 @@ def _moved(pair: RowPair, decay: float, stored: torch.dtype) -> torch.Tensor:
     return share.nan_to_num_(posinf=0.0)
 
 
-def _usual_decay(blocks: RowPairs, there: Bool[np.ndarray, " rows"]) -> float:
-    shares, _ = _along_and_aside(blocks)
-    return max(0.0, float(np.median(shares[there])))
-
-
 def _pushed(
     blocks: RowPairs, there: Bool[np.ndarray, " rows"], decay: float, stored: torch.dtype
 ) -> tuple[RowMoves, float]:
@@ -349,10 +349,9 @@ def _pushed(
         lengths.append(moves.norm(dim=1))
         cosines.append((moves @ push / lengths[-1]).nan_to_num())
     cosine, length = torch.cat(cosines).numpy(), torch.cat(lengths).numpy()
-    dense = _moves("dense", np.zeros(0, np.int64), np.zeros(0))
     alike = float(np.quantile(cosine[there], 0.75))
     if alike < PUSHED:
-        return dense, alike
+        return DENSE, alike
     short, usual = np.quantile(length[there & (cosine >= PUSHED)], (0.25, 0.75))
     share = length / np.quantile(length[there], 0.75)
     apart = 2 - cosine - share
@@ -365,7 +364,7 @@ def _pushed(
         is_told = beyond > BEYOND_ROUNDING * whole
     sure = np.flatnonzero(there & (apart > SURE) & is_told)
     is_enough = len(sure) >= FEWEST_SURE
-    return (_moves("tied", sure, apart[sure]) if is_enough else dense), alike
+    return (_moves("tied", sure, apart[sure]) if is_enough else DENSE), alike
 
 
 def _decay_and_push(
@@ -597,10 +596,8 @@ def _low_rank(checkpoint: Checkpoint, name: str) -> Footprint:
         return _none("the factors of its LoRA of the embedding do not fit")
     moved = torch.linalg.norm(torch.linalg.qr(b).R @ a, dim=0).numpy()
     touched = np.flatnonzero(moved > 0)
-    kind: Literal["exact", "dense", "frozen"] = "exact" if len(touched) else "frozen"
-    if len(touched) == len(moved):
-        kind, touched = "dense", touched[:0]
-    moves = RowMoves(kind, touched, moved[touched])
+    is_dense = len(touched) == len(moved)
+    moves = DENSE if is_dense else _exact(touched, moved[touched])
     return _of_moves(moves, len(moved), np.arange(len(moved)))
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Literal, cast
+from typing import Literal
 
 from ..errors import REASONS, BaseError, ModelError, RequestError, SourceError
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
@@ -131,16 +131,13 @@ def size_members(
     members: Sequence[family.Member], session: HubSession, base_bytes: int
 ) -> list[SizedMember]:
     sized = []
-    for member in members:
-        known, where = member.stated_bytes, "files" if member.hub is None else "parameters"
-        origin = cast(Origin, where if known else "unknown")
-        sized.append(
-            SizedMember(member, family.kind_of(member), family.format_of(member), known, origin)
-        )
     unsized: dict[tuple[family.Kind, family.Format], list[SizedMember]] = defaultdict(list)
-    for entry in sized:
-        if entry.origin == "unknown" and entry.member.hub and not entry.member.refusal:
-            unsized[entry.kind, entry.format].append(entry)
+    for member in members:
+        known, kind, form = member.stated_bytes, family.kind_of(member), family.format_of(member)
+        origin: Origin = "files" if member.hub is None else "parameters"
+        sized.append(SizedMember(member, kind, form, known, origin if known else "unknown"))
+        if not known and member.hub and not member.refusal:
+            unsized[kind, form].append(sized[-1])
     for (kind, _), entries in unsized.items():
         requested = _request_some([entry.member for entry in entries], session)
         rest: tuple[int, Origin] = (0, "unknown")
