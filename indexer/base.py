@@ -219,13 +219,12 @@ class BaseWeights:
         `embedding`: and that of its tokens."""
         if keep and not self.checkpoint.concurrent:
             ref = find_embedding(self.checkpoint.tensors, self.config) if embedding else None
-            is_first = ref is not None and is_before_layers(ref, self.checkpoint.tensors)
-            if ref is not None and is_first:
+            if ref is not None and is_before_layers(ref, self.checkpoint.tensors):
                 self.held_embedding(ref.name)
             for placements, matrix in stream_matrices(self.checkpoint, self.placed):
                 with self._lock:
                     self._keep(_matrix_block(placements[0], self.checkpoint), matrix)
-            if ref is not None and not is_first:
+            if ref is not None:
                 self.held_embedding(ref.name)
         self.checkpoint.verify()
 

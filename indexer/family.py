@@ -109,10 +109,8 @@ class FolderWalk:
     _left_out: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
 
     def __iter__(self) -> Iterator[tuple[Path, Path | None]]:
-        yield from self._below(Path(), self.root)
+        self._links = [(Path(), self.root)]
         for name, target in self._links:  # which grow meanwhile
-            if target in self._seen:
-                continue
             if target.is_relative_to(self.root):
                 yield from self._below(name, target)
             elif is_model_folder(target):
@@ -359,12 +357,12 @@ class Wanted:
     kin: frozenset[str] = frozenset()
 
     def named_in(self, claims: Iterable[str]) -> bool:
-        return any(self._means(claim) for claim in claims)
-
-    def _means(self, claim: str) -> bool:
-        if claim in self.kin or (self.folder is not None and resolved(claim) == self.folder):
-            return True
-        return any(same_base(claim, name) for name in self.names)
+        return any(
+            claim in self.kin
+            or (self.folder is not None and resolved(claim) == self.folder)
+            or any(same_base(claim, name) for name in self.names)
+            for claim in claims
+        )
 
 
 def refuse_strangers(member: Member, wanted: Wanted) -> Member:

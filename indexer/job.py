@@ -229,9 +229,6 @@ class WantedBytes:
         return min(file_bytes, round(self.header_bytes + rows))
 
 
-ALL_BYTES = WantedBytes()
-
-
 LONGEST_REASON = 100
 """Characters of what torch says of a device."""
 

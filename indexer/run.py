@@ -48,7 +48,7 @@ from .family import Member, refuse_strangers, with_card_label
 from .fingerprint import UpdateCollector
 from .footprint import read_footprint
 from .hub import HubSession, HubWeights, is_repo_id
-from .job import ALL_BYTES, IndexJob, WantedBytes, cpu_count, single_torch_thread, thread_pool
+from .job import IndexJob, WantedBytes, cpu_count, single_torch_thread, thread_pool
 from .moved_layers import MAY_BE_MOVED, MovedModel, find_moved
 from .options import IndexOptions
 from .rounding import original_of
@@ -92,7 +92,7 @@ class Report:
     seconds: float = 0.0
     labels: Mapping[str, object] | None = None
     guessed: int = 0
-    wanted: WantedBytes = ALL_BYTES
+    wanted: WantedBytes = field(default_factory=WantedBytes)
     bytes_wanted: int = 0
     base_bytes_read: int = 0
     relabelled: list[ModelRecord] = field(default_factory=list)

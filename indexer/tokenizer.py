@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..errors import ModelError
@@ -72,10 +72,6 @@ def difference(own: bytes, base_hash: str, base: bytes) -> bytes:
     return json.dumps({"extends": base_hash, "added_tokens": added}, ensure_ascii=False).encode()
 
 
-def _whole(text: bytes) -> dict[str, Any]:
-    return read_json(text, name="tokenizer.json", most_bytes=LARGEST_TOKENIZER)
-
-
 def _wordpiece(vocabulary: bytes, config: bytes | None) -> dict[str, Any]:
     from tokenizers import BertWordPieceTokenizer
 
@@ -107,7 +103,10 @@ Beside = tuple[str, ...]
 """Files that say more where they are there."""
 
 _BUILDERS: Mapping[tuple[str, ...], tuple[Beside, Callable[..., dict[str, Any]]]] = {
-    ("tokenizer.json",): ((), _whole),
+    ("tokenizer.json",): (
+        (),
+        partial(read_json, name="tokenizer.json", most_bytes=LARGEST_TOKENIZER),
+    ),
     ("vocab.txt",): (("tokenizer_config.json",), _wordpiece),
     ("vocab.json", "merges.txt"): ((), _byte_pairs),
 }
