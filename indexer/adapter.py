@@ -124,95 +124,6 @@ def is_wrapped(name: str) -> bool:
     return has_factor(name) or not set(WRAPPERS).isdisjoint(name.split("."))
 
 
-@dataclass(slots=True)
-class Contents:
-    """What an adapter's file holds. `values`: by module, the name of a full weight; `unclear`: by
-    module, why the names of its tensors have no certain meaning; `others`: names of unknown use
-    with their modules."""
-
-    factors: dict[str, dict[str, str]] = field(default_factory=dict)
-    shared: dict[str, str] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)
-    unclear: dict[str, ModelError] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
-    others: dict[str, str] = field(default_factory=dict)
-    set_aside: Counter[str] = field(default_factory=Counter)
-    _owners: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(
-            f"not read: {_ASIDE[kind]} ({count})"
-            for kind, count in sorted(self.set_aside.items())
-            if kind in _ASIDE
-        )
-
-    def add(self, name: str) -> None:
-        """Add a tensor; its module becomes unclear where its place is taken."""
-        parsed = parse_name(name)
-        module, kind = parsed.module, parsed.kind
-        if kind == "variant":
-            line = f"tensor {name!r} is of a LoRA variant not known here"
-            self.unclear.setdefault(module, _unsupported(line))
-        elif kind == "value":
-            if module in self.factors and "modules_to_save" not in name:
-                self.set_aside["frozen"] += 1
-            elif "modules_to_save" in name or module not in self.values:
-                self.values[module] = name
-        elif kind in _ASIDE or kind == "bookkeeping":
-            self.set_aside[kind] += 1
-            if kind == "other" and not parsed.wrapped:
-                self.others[name] = f"{module}.{name.rpartition('.')[2]}"
-        elif kind in SHARED:
-            self.shared.setdefault(kind, name)
-        else:
-            self._add_factor(name, parsed)
-
-    def set_aside_quantised(self, checkpoint: Checkpoint) -> None:
-        """Set aside whole weights of integers, which no training changes."""
-        for module, name in list(self.values.items()):
-            if checkpoint.tensors[name].dtype not in FLOATS:
-                del self.values[module]
-                self.set_aside["quantised"] += 1
-
-    def leave_out(self, module: str) -> None:
-        self.factors.pop(module, None)
-        self.left_out.append(module)
-
-    def _add_factor(self, name: str, parsed: TensorName) -> None:
-        module = parsed.module
-        if "." not in module and module.startswith(KOHYA_PREFIXES):
-            raise _unsupported(
-                f"module name {module!r} has lost its dots, so its place in the model is "
-                "not certain; convert it to PEFT's format"
-            )
-        taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
-        owner = self._owners.setdefault(module, parsed.adapter)
-        if owner != parsed.adapter:
-            line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
-        elif module.split(".")[-1] == "experts":
-            line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
-        elif taken != name:
-            line = f"tensors {taken!r} and {name!r} are the same factor of one module"
-        else:
-            return
-        self.unclear.setdefault(module, _unsupported(line))
-
-
-def _unsupported(line: str) -> ModelError:
-    return ModelError("unsupported-adapter", line)
-
-
-def sort_tensors(names: Iterable[str]) -> Contents:
-    contents = Contents()
-    for name in sorted(names, key=lambda name: (parse_name(name).kind == "value", name)):
-        contents.add(name)
-    for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
-        del contents.factors[module]
-        contents.set_aside["other"] += 1
-    return contents
-
-
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -222,7 +133,7 @@ class Tensors:
     are checked. `shared`: names by factor of what is stored once for all modules."""
 
     checkpoint: Checkpoint
-    shared: Mapping[str, str]
+    shared: dict[str, str] = field(default_factory=dict)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.checkpoint.tensors[name].shape
@@ -636,6 +547,237 @@ SCALED = (*LORAS, "adalora", "loha", "lokr")
 """Methods whose ΔW is multiplied by alpha over a rank."""
 
 
+def _family_of(kinds: Iterable[str]) -> str:
+    return next((FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"), "")
+
+
+def _is_convolution(kinds: Kinds, tensors: Tensors) -> bool:
+    """Whether a module's factors have more than two dimensions, and are no merged linear's."""
+    if _family_of(kinds) in METHODS:
+        return False
+    dims = {kind: len(tensors.shape(name)) for kind, name in kinds.items()}
+    if dims.get("lora_A") == 2 and dims.get("lora_B") == 3:
+        return tensors.shape(kinds["lora_B"])[2] != 1
+    return max(dims.values()) > 2
+
+
+def _unsupported(line: str) -> ModelError:
+    return ModelError("unsupported-adapter", line)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What an adapter's file holds, by module. `values`: the name of a full weight; `unclear`: why
+    the names of its tensors have no certain meaning; `others`: names of unknown use with their
+    modules; `layers`: the modules that are matrices of layers, which alone count."""
+
+    tensors: Tensors
+    settings: AdapterConfig
+    layers: frozenset[str] = frozenset()
+    factors: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, ModelError] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    set_aside: Counter[str] = field(default_factory=Counter)
+    _owners: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, config: Mapping[str, object] | None) -> Contents:
+        contents = cls(Tensors(checkpoint), read_config(config))
+        for name in sorted(checkpoint.tensors, key=lambda n: (parse_name(n).kind == "value", n)):
+            contents.add(name)
+        for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
+            del contents.factors[module]
+            contents.set_aside["other"] += 1
+        contents.layers = layer_modules(
+            {*contents.factors, *contents.unclear, *contents.values, *contents.others.values()}
+        )
+        for module, problem in contents.unclear.items():
+            contents.leave_out(module, problem)
+        contents.settings.require_matchable(len(contents.factors))
+        return contents
+
+    def add(self, name: str) -> None:
+        """Add a tensor; its module becomes unclear where its place is taken."""
+        parsed = parse_name(name)
+        module, kind = parsed.module, parsed.kind
+        if kind == "variant":
+            line = f"tensor {name!r} is of a LoRA variant not known here"
+            self.unclear.setdefault(module, _unsupported(line))
+        elif kind == "value":
+            if module in self.factors and "modules_to_save" not in name:
+                self.set_aside["frozen"] += 1
+            elif "modules_to_save" in name or module not in self.values:
+                self.values[module] = name
+        elif kind in _ASIDE or kind == "bookkeeping":
+            self.set_aside[kind] += 1
+            if kind == "other" and not parsed.wrapped:
+                self.others[name] = f"{module}.{name.rpartition('.')[2]}"
+        elif kind in SHARED:
+            self.tensors.shared.setdefault(kind, name)
+        else:
+            self._add_factor(name, parsed)
+
+    def _add_factor(self, name: str, parsed: TensorName) -> None:
+        module = parsed.module
+        if "." not in module and module.startswith(KOHYA_PREFIXES):
+            raise _unsupported(
+                f"module name {module!r} has lost its dots, so its place in the model is "
+                "not certain; convert it to PEFT's format"
+            )
+        taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
+        owner = self._owners.setdefault(module, parsed.adapter)
+        if owner != parsed.adapter:
+            line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
+        elif module.split(".")[-1] == "experts":
+            line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
+        elif taken != name:
+            line = f"tensors {taken!r} and {name!r} are the same factor of one module"
+        else:
+            return
+        self.unclear.setdefault(module, _unsupported(line))
+
+    def leave_out(self, module: str, problem: ModelError) -> None:
+        """Leave out a module, or raise the problem of one of the layers."""
+        if module in self.layers:
+            raise problem
+        self.factors.pop(module, None)
+        self.left_out.append(module)
+
+    def family(self) -> str:
+        """The formula of the layers' tensors; "" if no module is left that has factors."""
+        families = {
+            module: {FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"}
+            for module, kinds in self.factors.items()
+        }
+        of_layers = set().union(*(families[module] for module in families if module in self.layers))
+        of_all = of_layers or set().union(*families.values())
+        for module, own in families.items():
+            if len(of_all) > 1 or own != of_all:
+                line = f"holds tensors of {' and '.join(sorted(of_all))}, expected one method"
+                self.leave_out(module, _unsupported(line))
+        if self.factors:
+            return of_all.pop()
+        names = self.tensors.checkpoint.tensors
+        refused = refused_by_names(
+            part for name in names for part in WRAPPER_PREFIX.sub("", name).split(".")
+        )
+        if refused is not None:
+            raise _unsupported(f"tensor names are those of {refused}: {REFUSED[refused]}")
+        if not names:
+            raise ModelError("no-weights", "the adapter's weight file holds no tensor")
+        if not self.values and not self.left_out:
+            line = "no tensor name is of a known adapter method; the first is"
+            raise _unsupported(f"{line} {next(iter(names))!r}")
+        return ""
+
+    def updates(self, family: str) -> dict[str, ModuleUpdate]:
+        """Those of all modules that have factors, but for convolutions."""
+        settings, tensors = self.settings, self.tensors
+        if settings.init_rank is None:  # AdaLoRA's first rank is that of the largest A
+            shapes = [tensors.shape(k["lora_A"]) for k in self.factors.values() if "lora_A" in k]
+            largest = max((shape[0] for shape in shapes if shape), default=0)
+            settings = replace(settings, init_rank=float(largest) or None)
+        updates: dict[str, ModuleUpdate] = {}
+        for module, kinds in list(self.factors.items()):
+            if not _is_convolution(kinds, tensors):
+                try:
+                    updates[module] = FORMULAS[family](module, kinds, tensors, settings)
+                except ModelError as err:
+                    self.leave_out(module, err)
+        return updates
+
+    def full_updates(self) -> dict[str, ModuleUpdate]:
+        """Those of whole matrices; what is stored as integers, no training changed."""
+        updates = {}
+        for module, name in list(self.values.items()):
+            ref = self.tensors.checkpoint.tensors[name]
+            if ref.dtype not in FLOATS:
+                del self.values[module]
+                self.set_aside["quantised"] += 1
+            elif len(ref.shape) == 2:
+                updates[module] = build_full_value(name, (ref.shape[0], ref.shape[1]), self.tensors)
+        return updates
+
+    def require_all_read(self, read: Collection[str]) -> None:
+        """Pass if every matrix of the layers is read, else `not-read`; kernels of convolutions,
+        which have four dimensions, are none."""
+        shape = self.tensors.shape
+        unread = {
+            name: module
+            for module, kinds in self.factors.items()
+            if module not in read and max(len(shape(n)) for n in kinds.values()) == 3
+            for name in kinds.values()
+        }
+        unread |= {name: module for module, name in self.values.items() if module not in read}
+        unread |= self.others
+        lost = {m: n for n, m in unread.items() if m in self.layers and is_matrix(shape(n))}
+        if lost:
+            changed = count(len(lost) + len(self.layers.intersection(read)), "layer matrix")
+            raise ModelError(
+                "not-read",
+                f"{len(lost)} of {changed} that it changes {agree(len(lost), 'is')} stored in a "
+                f"form that is not read: {name_some(list(lost.values()))}",
+            )
+
+    def method(self, family: str) -> str:
+        kinds = {kind for module in self.factors.values() for kind in module}
+        if family != "lora":
+            return family or (self.settings.peft_type or "lora").lower()
+        if "lora_E" in kinds:
+            return "adalora"
+        if "lora_magnitude_vector" in kinds:
+            return "dora"
+        return self.settings.start or ("rslora" if self.settings.rslora else "lora")
+
+    def unused_targets(self, updates: Mapping[str, ModuleUpdate]) -> list[str]:
+        """Of `target_modules`, those that no module has; a `ModelError` if that is all of them."""
+        unused = set(self.settings.targets)
+        for module in (*updates, *self.factors, *self.values, *self.left_out):
+            unused.difference_update(path_ends(module, MAX_PATTERN))
+        if updates and unused and len(unused) == len(set(self.settings.targets)):
+            line = f"{FILE} and the tensors are of two models: target_modules"
+            raise ModelError(
+                "other-base",
+                f"{line} {name_some(sorted(unused))} fit no module, the tensors are of "
+                f"{name_some(list(updates))}",
+            )
+        return sorted(unused)
+
+    def notes(
+        self, method: str, updates: Mapping[str, ModuleUpdate], unused: Sequence[str]
+    ) -> tuple[str, ...]:
+        settings, aside = self.settings, sorted(self.set_aside.items())
+        notes = [*settings.notes]
+        notes += [f"not read: {_ASIDE[kind]} ({n})" for kind, n in aside if kind in _ASIDE]
+        stated = settings.peft_type or ""
+        fitting = {method, "lora"} if method in LORAS else {method}
+        if stated and stated.lower() not in fitting:
+            notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
+        if convolutions := len(self.factors) - len(updates):
+            notes.append(f"{count(convolutions, 'convolution')} not read")
+        if self.left_out:
+            notes.append(f"not read: {name_some(self.left_out)}, outside the layers")
+        pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
+        known = [
+            (stated_r, stored) for stated_r, stored in pairs if stated_r is not None and stored
+        ]
+        if unequal := sorted(pair for pair in known if pair[0] != pair[1]):
+            differ = f"in {len(unequal)} of {count(len(known), 'module')}"
+            r, stored_r = unequal[0]
+            notes.append(f"{FILE} says r = {r:.0f}, the tensors have {stored_r} ({differ})")
+        own = any("alpha" in kinds for kinds in self.factors.values())
+        if updates and settings.alpha is None and not own and method in SCALED:
+            notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
+        patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
+        unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
+        for what, names in (("patterns", unmatched), ("target_modules", unused)):
+            if names:
+                notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
+        return tuple(notes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
     """What an adapter changes. Only headers are read before `delta` is called.
@@ -690,189 +832,22 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     Only the matrices of layers count. Others, as heads, are left out where their tensors have no
     certain meaning, and never refuse an adapter.
     """
-    settings = read_config(config)
-    contents = sort_tensors(checkpoint.tensors)
-    tensors = Tensors(checkpoint, contents.shared)
-    layers = layer_modules(
-        {*contents.factors, *contents.unclear, *contents.values, *contents.others.values()}
-    )
-    for module, problem in contents.unclear.items():
-        if module in layers:
-            raise problem
-        contents.leave_out(module)
-    settings.require_matchable(len(contents.factors))
-    family = _family(contents, layers, checkpoint)
-    if settings.init_rank is None:  # AdaLoRA's first rank is that of the largest A
-        shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
-        largest = max((shape[0] for shape in shapes if shape), default=0)
-        settings = replace(settings, init_rank=float(largest) or None)
-    updates = _build(family, layers, contents, tensors, settings)
-    unused = _unused_targets(updates, contents, settings)
-    if updates and unused and len(unused) == len(set(settings.targets)):
-        raise ModelError(
-            "other-base",
-            f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
-            f"module, the tensors are of {name_some(list(updates))}",
-        )
-    contents.set_aside_quantised(checkpoint)
-    values = {  # whole matrices; vectors are none
-        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
-        for module, name in contents.values.items()
-        if len((ref := checkpoint.tensors[name]).shape) == 2
-    }
-    _require_all_read({**updates, **values}, layers, contents, tensors)
-    convolutions = len(contents.factors) - len(updates)
-    method = _method(family, contents, settings)
+    contents = Contents.of(checkpoint, config)
+    family = contents.family()
+    updates = contents.updates(family)
+    unused = contents.unused_targets(updates)
+    values = contents.full_updates()
+    contents.require_all_read({**updates, **values})
+    method = contents.method(family)
     return Adapter(
         method=method,
         modules={module: update.shape for module, update in updates.items()},
         full_values={module: value.names[0] for module, value in values.items()},
         needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
         outside=tuple(contents.left_out),
-        notes=_notes(method, updates, convolutions, contents, settings, unused),
+        notes=contents.notes(method, updates, unused),
         _updates={**values, **updates},
     )
-
-
-def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) -> str:
-    """The formula of the layers' tensors; "" if no module is left that has factors."""
-    families = {
-        module: {FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"}
-        for module, kinds in contents.factors.items()
-    }
-    of_layers = set().union(*(families[module] for module in families if module in layers))
-    if len(of_layers) > 1:
-        names = " and ".join(sorted(of_layers))
-        raise _unsupported(f"holds tensors of {names}, expected one method")
-    of_all = of_layers or set().union(*families.values())
-    for module, own in families.items():
-        if len(of_all) > 1 or own != of_all:
-            contents.leave_out(module)
-    if contents.factors:
-        return of_all.pop()
-    refused = refused_by_names(
-        part for name in checkpoint.tensors for part in WRAPPER_PREFIX.sub("", name).split(".")
-    )
-    if refused is not None:
-        raise _unsupported(f"tensor names are those of {refused}: {REFUSED[refused]}")
-    if not checkpoint.tensors:
-        raise ModelError("no-weights", "the adapter's weight file holds no tensor")
-    if not contents.values and not contents.left_out:
-        example = next(iter(checkpoint.tensors))
-        line = f"no tensor name is of a known adapter method; the first is {example!r}"
-        raise _unsupported(line)
-    return ""
-
-
-def _build(
-    family: str,
-    layers: frozenset[str],
-    contents: Contents,
-    tensors: Tensors,
-    settings: AdapterConfig,
-) -> dict[str, ModuleUpdate]:
-    updates: dict[str, ModuleUpdate] = {}
-    for module, kinds in list(contents.factors.items()):
-        if _is_convolution(kinds, tensors):
-            continue
-        try:
-            updates[module] = FORMULAS[family](module, kinds, tensors, settings)
-        except ModelError:
-            if module in layers:
-                raise
-            contents.leave_out(module)
-    return updates
-
-
-def _family_of(kinds: Iterable[str]) -> str:
-    return next((FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"), "")
-
-
-def _is_convolution(kinds: Kinds, tensors: Tensors) -> bool:
-    """Whether a module's factors have more than two dimensions, and are no merged linear's."""
-    if _family_of(kinds) in METHODS:
-        return False
-    dims = {kind: len(tensors.shape(name)) for kind, name in kinds.items()}
-    if dims.get("lora_A") == 2 and dims.get("lora_B") == 3:
-        return tensors.shape(kinds["lora_B"])[2] != 1
-    return max(dims.values()) > 2
-
-
-def _require_all_read(
-    read: Collection[str], layers: frozenset[str], contents: Contents, tensors: Tensors
-) -> None:
-    """Pass if every matrix of the layers is read, else `not-read`; kernels of convolutions, which
-    have four dimensions, are none."""
-    unread = {
-        name: module
-        for module, kinds in contents.factors.items()
-        if module not in read and max(len(tensors.shape(n)) for n in kinds.values()) == 3
-        for name in kinds.values()
-    }
-    unread |= {name: module for module, name in contents.values.items() if module not in read}
-    unread |= contents.others
-    lost = {m: n for n, m in unread.items() if m in layers and is_matrix(tensors.shape(n))}
-    if lost:
-        changed = count(len(lost) + len(layers.intersection(read)), "layer matrix")
-        raise ModelError(
-            "not-read",
-            f"{len(lost)} of {changed} that it changes {agree(len(lost), 'is')} stored in a form "
-            f"that is not read: {name_some(list(lost.values()))}",
-        )
-
-
-def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:
-    kinds = {kind for module in contents.factors.values() for kind in module}
-    if family != "lora":
-        return family or (settings.peft_type or "lora").lower()
-    if "lora_E" in kinds:
-        return "adalora"
-    if "lora_magnitude_vector" in kinds:
-        return "dora"
-    return settings.start or ("rslora" if settings.rslora else "lora")
-
-
-def _notes(
-    method: str,
-    updates: Mapping[str, ModuleUpdate],
-    convolutions: int,
-    contents: Contents,
-    settings: AdapterConfig,
-    unused: Sequence[str],
-) -> tuple[str, ...]:
-    notes = [*settings.notes, *contents.notes]
-    stated = settings.peft_type or ""
-    fitting = {method, "lora"} if method in LORAS else {method}
-    if stated and stated.lower() not in fitting:
-        notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
-    if convolutions:
-        notes.append(f"{count(convolutions, 'convolution')} not read")
-    if contents.left_out:
-        notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
-    pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
-    known = [(stated_r, stored) for stated_r, stored in pairs if stated_r is not None and stored]
-    if unequal := sorted(pair for pair in known if pair[0] != pair[1]):
-        differ = f"in {len(unequal)} of {count(len(known), 'module')}"
-        r, stored_r = unequal[0]
-        notes.append(f"{FILE} says r = {r:.0f}, the tensors have {stored_r} ({differ})")
-    own = any("alpha" in kinds for kinds in contents.factors.values())
-    if updates and settings.alpha is None and not own and method in SCALED:
-        notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
-    patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
-    unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
-    for what, names in (("patterns", unmatched), ("target_modules", unused)):
-        if names:
-            notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
-    return tuple(notes)
-
-
-def _unused_targets(
-    updates: Mapping[str, ModuleUpdate], contents: Contents, settings: AdapterConfig
-) -> list[str]:
-    unused = set(settings.targets)
-    for module in (*updates, *contents.factors, *contents.values, *contents.left_out):
-        unused.difference_update(path_ends(module, MAX_PATTERN))
-    return sorted(unused)
 
 
 _MLX_FACTOR = re.compile(r"\.(lora_[ab]|m)$")
