@@ -389,7 +389,14 @@ class PlannedRun:
             },
             "groups": self._groups(),
             "refused": self._refusals(),
-            "bytes": self._bytes(),
+            "bytes": {
+                "files": sum(entry.bytes for entry in self.to_read),
+                "to_read": _wanted(self.rule, self.to_read) + self._bytes_of_words,
+                "to_read_whole": _wanted(WantedBytes.by(self.weights, 1.0), self.to_read),
+                "base": self.rule.of("full", 0) if self.fetches_base else 0,
+                "base_again": self.base_again,
+                "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
+            },
             "requests": self._requests(),
             "walk": asdict(self.walk) if self.options.hub else None,
             "hours": self._hours(),
@@ -427,16 +434,6 @@ class PlannedRun:
             }
             for code in sorted(ids, key=lambda code: (-len(ids[code]), code))
         ]
-
-    def _bytes(self) -> dict[str, object]:
-        return {
-            "files": sum(entry.bytes for entry in self.to_read),
-            "to_read": _wanted(self.rule, self.to_read) + self._bytes_of_words,
-            "to_read_whole": _wanted(WantedBytes.by(self.weights, 1.0), self.to_read),
-            "base": self.rule.of("full", 0) if self.fetches_base else 0,
-            "base_again": self.base_again,
-            "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
-        }
 
     @property
     def _bytes_of_words(self) -> int:
