@@ -16,7 +16,7 @@ import importlib
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,16 @@ def sketch_bytes(dims: Mapping[str, int]) -> int:
 def code_bytes(dims: Mapping[str, int]) -> int:
     """The same without the weights."""
     return sum(dims.values()) // 4
+
+
+def row_type(
+    dims: Mapping[str, int], slots: tuple[int, ...], **numbers: np.dtype[Any]
+) -> np.dtype[Any]:
+    """What sketches are in bytes, of one slot or of so many: numbers of each block by name, in
+    bytes `weights` alone, then the codes."""
+    numbers = numbers or {"weights": WEIGHT}
+    fields = [(name, dtype, (*slots, len(dims))) for name, dtype in numbers.items()]
+    return np.dtype([*fields, ("codes", np.dtype(np.uint8), (*slots, code_bytes(dims)))])
 
 
 def encode_sketch(blocks: Sequence[Float[np.ndarray, " _"]], weights: Sequence[float]) -> bytes:

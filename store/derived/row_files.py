@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import math
 import os
 import shutil
 import struct
@@ -82,8 +81,8 @@ _NAME = struct.Struct("<qqQ")
 FLOAT = np.dtype("<f4")
 """Of weights, squares (integers below 2²⁴, so exact) and vectors."""
 
-Columns = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
-"""Type and shape of a row, by the ending of the column's file."""
+Columns = Mapping[str, np.dtype[Any]]
+"""What a row is, by the ending of the column's file."""
 
 
 class DamagedRows(Exception):
@@ -94,28 +93,29 @@ class Column:
     """The rows of a file. What another program cut off, or the system refuses, is read as zeros,
     which have no checksum of a row that was something else."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    def __init__(self, path: Path, dtype: np.dtype[Any], n_rows: int) -> None:
         """Those that are there now; of no bytes nothing is opened."""
-        self.dtype, self.shape, self._file = dtype, shape, -1
-        if math.prod(shape):
+        self.dtype, self._file = dtype, -1
+        if n_rows * dtype.itemsize:
             self._file = os.open(path, os.O_RDONLY)
             # not at Python's end, where other threads may read
             weakref.finalize(self, os.close, self._file).atexit = False
 
     def __getitem__(self, places: Int64[np.ndarray, " places"]) -> np.ndarray:
-        rows, n_read = np.empty((len(places), *self.shape[1:]), self.dtype), 0
+        rows = np.empty(len(places), self.dtype)
+        content, n_read = _bytes(rows, self.dtype), 0
         with contextlib.suppress(OSError):
-            for row, place in zip(rows, places.tolist(), strict=True):
+            for row, place in zip(content, places.tolist(), strict=True):
                 if os.preadv(self._file, [row], place * row.nbytes) < row.nbytes:
                     row[...] = 0
                 n_read += 1
-        rows[n_read:] = 0
+        content[n_read:] = 0
         return rows
 
     def announce(self, places: Int64[np.ndarray, " places"]) -> None:
         """Have the system read rows side by side, where it can: one after the other, 256 take
         seconds from a disk."""
-        n_bytes = _row_size(self)
+        n_bytes = self.dtype.itemsize
         with contextlib.suppress(OSError, AttributeError):
             for place in places.tolist():
                 os.posix_fadvise(self._file, place * n_bytes, n_bytes, os.POSIX_FADV_WILLNEED)
@@ -159,14 +159,11 @@ class Rows:
                     return before
                 entries = np.frombuffer(file.read(n_there * entry.itemsize), entry)
         n_rows = len(entries)
-        for ending, n_bytes in row_bytes(columns).items():
-            if n_bytes:
-                n_rows = min(n_rows, file_size(path.with_suffix(ending)) // n_bytes)
+        for ending, dtype in columns.items():
+            if dtype.itemsize:
+                n_rows = min(n_rows, file_size(path.with_suffix(ending)) // dtype.itemsize)
         entries = entries[:n_rows]
-        arrays = {
-            ending: Column(path.with_suffix(ending), dtype, (n_rows, *shape))
-            for ending, (dtype, shape) in columns.items()
-        }
+        arrays = {e: Column(path.with_suffix(e), dtype, n_rows) for e, dtype in columns.items()}
         order = np.argsort(entries["key"], kind="stable")
         return cls(path, header, columns, entries, arrays, order, entries["key"][order], inode)
 
@@ -208,7 +205,7 @@ class Rows:
         places, column = self.places(keys), self.arrays[ending]
         if (places < 0).any():
             return None
-        if len(self.keys) * _row_size(column) >= LARGE_FILE:
+        if len(self.keys) * column.dtype.itemsize >= LARGE_FILE:
             column.announce(places)
         rows = column[places]
         if not self.is_right(places, ending, rows).all():
@@ -221,11 +218,23 @@ class Rows:
         """Whether rows of a column that were read have their checksums."""
         entries = self.entries[places]
         sums = entries["sums"][:, list(self.columns).index(ending)]
-        return np.asarray(sums == checksums(self.identity(ending), rows, places, entries))
+        return np.asarray(sums == self.checksums(ending, rows, places, entries))
 
-    def identity(self, ending: str) -> bytes:
-        """What tells a file from those of other families, recipes and slots."""
-        return xxhash.xxh3_64_digest(f"{self.path.stem}\n".encode() + self.header) + ending.encode()
+    def checksums(
+        self, ending: str, rows: np.ndarray, places: Int64[np.ndarray, " rows"], entries: np.ndarray
+    ) -> UInt64[np.ndarray, " rows"]:
+        """The checksum of each row of a column, of this family, recipe and slots."""
+        identity = xxhash.xxh3_64_digest(f"{self.path.stem}\n".encode() + self.header)
+        names = zip(
+            places.tolist(), entries["key"].tolist(), entries["source"].tolist(), strict=True
+        )
+        seeds = (
+            xxhash.xxh3_64_intdigest(identity + ending.encode() + _NAME.pack(*name))
+            for name in names
+        )
+        content = zip(_bytes(rows, self.columns[ending]), seeds, strict=True)
+        sums = (xxhash.xxh3_64_intdigest(row.data, seed) for row, seed in content)
+        return np.fromiter(sums, "<u8", count=len(rows))
 
     def append(
         self,
@@ -239,10 +248,10 @@ class Rows:
         places = len(self.keys) + np.arange(len(keys))
         entries = np.zeros(len(keys), self.entries.dtype)
         entries["key"], entries["source"] = keys, sources
-        for number, (ending, (dtype, _)) in enumerate(self.columns.items()):
-            rows = np.ascontiguousarray(values[ending], dtype)
-            entries["sums"][:, number] = checksums(self.identity(ending), rows, places, entries)
-            with open_at(self.path.with_suffix(ending), len(self.keys) * _row_size(rows)) as file:
+        for number, (ending, dtype) in enumerate(self.columns.items()):
+            rows = np.ascontiguousarray(values[ending], dtype.base)
+            entries["sums"][:, number] = self.checksums(ending, rows, places, entries)
+            with open_at(self.path.with_suffix(ending), len(self.keys) * dtype.itemsize) as file:
                 file.write(rows.tobytes())
         with open_at(self.path, len(self.header) + 1 + self.entries.nbytes) as file:
             file.write(entries.tobytes())
@@ -250,26 +259,9 @@ class Rows:
         return Rows.read(self.path, self.header, self.columns, self)
 
 
-def row_bytes(columns: Columns) -> dict[str, int]:
-    """Bytes of a row, by the ending of the file."""
-    return {ending: dtype.itemsize * math.prod(shape) for ending, (dtype, shape) in columns.items()}
-
-
-def _row_size(rows: np.ndarray | Column) -> int:
-    return rows.dtype.itemsize * math.prod(rows.shape[1:])
-
-
-def checksums(
-    identity: bytes, rows: np.ndarray, places: Int64[np.ndarray, " rows"], entries: np.ndarray
-) -> UInt64[np.ndarray, " rows"]:
-    """The checksum of each row of a column."""
-    data = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
-    names = zip(places.tolist(), entries["key"].tolist(), entries["source"].tolist(), strict=True)
-    sums = (
-        xxhash.xxh3_64_intdigest(row.data, xxhash.xxh3_64_intdigest(identity + _NAME.pack(*name)))
-        for row, name in zip(data, names, strict=True)
-    )
-    return np.fromiter(sums, "<u8", count=len(rows))
+def _bytes(rows: np.ndarray, dtype: np.dtype[Any]) -> UInt8[np.ndarray, "rows bytes"]:
+    """The bytes of rows of that type; where rows are side by side, these bytes and no copy."""
+    return np.ndarray((len(rows), dtype.itemsize), np.uint8, np.ascontiguousarray(rows))
 
 
 # sketches and vectors
@@ -326,10 +318,8 @@ class SketchMatrix:
         for sketch in sketches:
             if len(sketch) != size:
                 raise ValueError(f"a sketch of {len(sketch)} bytes, not {size}")
-        data = np.frombuffer(b"".join(sketches), np.uint8).reshape(-1, size)
-        at = len(self.dims) * sketch_codes.WEIGHT.itemsize
-        self.weights[rows, columns] = np.ascontiguousarray(data[:, :at]).view(sketch_codes.WEIGHT)
-        self.codes[rows, columns] = data[:, at:]
+        stored = np.frombuffer(b"".join(sketches), sketch_codes.row_type(self.dims, ()))
+        self.weights[rows, columns], self.codes[rows, columns] = stored["weights"], stored["codes"]
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -495,34 +485,12 @@ class Shapes:
 
     @property
     def columns(self) -> Columns:
-        """What every block counts, its squares and codes, as `SketchMatrix` has them, one behind
-        the other; and vectors."""
-        n_bytes = 2 * self._numbers * FLOAT.itemsize + len(self.slots) * sketch_codes.code_bytes(
-            self.blocks
+        """What every block counts, its squares and codes, as `SketchMatrix` has them; and
+        vectors."""
+        sketch = sketch_codes.row_type(
+            self.blocks, (len(self.slots),), weights=FLOAT, squares=FLOAT
         )
-        return {".sketches": (np.dtype(np.uint8), (n_bytes,)), ".vectors": (FLOAT, (self.dim,))}
-
-    @property
-    def _numbers(self) -> int:
-        return len(self.slots) * len(self.blocks)
-
-    def pack(self, matrix: SketchMatrix) -> UInt8[np.ndarray, "models bytes"]:
-        """Rows of the column of sketches."""
-        numbers = (matrix.weights.astype(FLOAT), matrix.squares.astype(FLOAT))
-        parts = (*(part.view(np.uint8) for part in numbers), matrix.codes)
-        return np.concatenate([part.reshape(len(matrix), -1) for part in parts], axis=1)
-
-    def unpack(self, rows: UInt8[np.ndarray, "models bytes"]) -> SketchMatrix:
-        """The sketches of such rows, which are not copied."""
-        n_models, n, n_slots = len(rows), self._numbers, len(self.slots)
-        numbers = rows[:, : 2 * n * FLOAT.itemsize].view(FLOAT)
-        weights, squares = (
-            numbers[:, part].reshape(n_models, n_slots, len(self.blocks))
-            for part in (slice(n), slice(n, None))
-        )
-        codes = rows[:, 2 * n * FLOAT.itemsize :]
-        codes = codes.reshape(n_models, n_slots, sketch_codes.code_bytes(self.blocks))
-        return SketchMatrix(self.blocks, self.slots, weights, codes, squares)
+        return {".sketches": sketch, ".vectors": np.dtype((FLOAT, (self.dim,)))}
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
@@ -585,7 +553,10 @@ class SketchFile:
         """The sketches of the models with these keys; None unless all are here."""
         shapes, rows = self._content
         taken = rows.taken(keys, ".sketches")
-        return None if taken is None else shapes.unpack(taken)
+        if taken is None:
+            return None
+        parts = (taken[name] for name in ("weights", "codes", "squares"))
+        return SketchMatrix(shapes.blocks, shapes.slots, *parts)
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here."""
@@ -601,7 +572,7 @@ class SketchFile:
         new_slots = outcomes.select_sketched_slots(session, base, recipe.id, rows.last_key)
         slots = tuple(sorted({*before.slots, *new_slots}))
         shapes = Shapes(recipe.dim, block_dims(recipe), slots)
-        n_bytes = sum(row_bytes(shapes.columns).values())
+        n_bytes = sum(dtype.itemsize for dtype in shapes.columns.values())
         with refused_as(StoreFull, self._path.with_suffix(".sketches")):
             is_well = rows.inode >= 0 and shapes == before
             if len(rows.keys) > 2 * n_models + AT_ONCE or not is_well:
@@ -643,7 +614,10 @@ def _fetch(
     """Keys, of those that have a vector, and their rows by column."""
     present, vectors = outcomes.fetch_vectors_of(session, recipe, keys)
     matrix = fetch_matrix(session, present.tolist(), recipe, shapes.slots)
-    return present, {".sketches": shapes.pack(matrix), ".vectors": vectors}
+    sketches = np.empty(len(present), shapes.columns[".sketches"])
+    for name in ("weights", "codes", "squares"):
+        sketches[name] = getattr(matrix, name)
+    return present, {".sketches": sketches, ".vectors": vectors}
 
 
 @dataclass(slots=True)
@@ -700,7 +674,7 @@ class TraitFile:
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
         self._claim = FileLock(path.with_suffix(".traitlock"))
-        self._columns: Columns = {".traits": (np.dtype("<f8"), (n_numbers,))}
+        self._columns: Columns = {".traits": np.dtype(("<f8", (n_numbers,)))}
         self._rows: Rows | None = None
 
     def read(
@@ -724,7 +698,7 @@ class TraitFile:
         """The places of those of some models that have no row, right or wrong; none where the file
         has no room for them."""
         rows = self._refreshed()
-        has_room = len(keys) * _row_size(rows.arrays[".traits"]) <= MOST_TRAIT_BYTES
+        has_room = len(keys) * self._columns[".traits"].itemsize <= MOST_TRAIT_BYTES
         return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
 
     def append(
@@ -739,7 +713,7 @@ class TraitFile:
                 before = self._refreshed()
                 if before.inode < 0:
                     before = Rows.empty(self._path, self._header, self._columns)
-                if (len(before.keys) + len(rows)) * _row_size(rows) <= MOST_TRAIT_BYTES:
+                if (len(before.keys) + len(rows)) * rows[:1].nbytes <= MOST_TRAIT_BYTES:
                     self._rows = before.append(keys, {".traits": rows}, checksums)
         except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)

@@ -31,7 +31,7 @@ from .. import exchange
 from ..derived.row_files import SketchMatrix
 from ..files import write_atomically
 from ..model_rows import block_dims
-from ..sketch_codes import code_bytes
+from ..sketch_codes import row_type
 
 LONGEST_TEXT = 512
 """Characters of an id, a label, a licence or a base's name."""
@@ -78,9 +78,13 @@ class SketchForm:
     slots: tuple[Slot, ...]
 
     @property
+    def _row(self) -> np.dtype[Any]:
+        return row_type(self.blocks, (len(self.slots),), weights=np.dtype(np.uint8))
+
+    @property
     def n_bytes(self) -> int:
         """Of a row."""
-        return len(self.slots) * (len(self.blocks) + code_bytes(self.blocks))
+        return self._row.itemsize
 
     def to_json(self) -> dict[str, object]:
         return {"blocks": dict(self.blocks), "slots": [str(slot) for slot in self.slots]}
@@ -88,21 +92,16 @@ class SketchForm:
     def encode(self, sketches: SketchMatrix) -> UInt8[np.ndarray, "models bytes"]:
         """The rows of sketches of these slots; a weight differs by at most 1/510, and is 0 only if
         it was."""
-        cut, n_models = sketches.cut(self.blocks), len(sketches)
-        weights = np.rint(cut.weights * LARGEST_WEIGHT)
-        weights = np.maximum(weights, cut.weights > 0).astype(np.uint8)
-        return np.concatenate([part.reshape(n_models, -1) for part in (weights, cut.codes)], axis=1)
+        cut, rows = sketches.cut(self.blocks), np.empty(len(sketches), self._row)
+        rows["weights"] = np.maximum(np.rint(cut.weights * LARGEST_WEIGHT), cut.weights > 0)
+        rows["codes"] = cut.codes
+        return rows.view(np.uint8).reshape(len(sketches), self.n_bytes)
 
     def decode(self, rows: UInt8[np.ndarray, "models bytes"]) -> SketchMatrix:
         """The sketches of some rows: any bytes are some."""
-        n_slots, n_blocks = len(self.slots), len(self.blocks)
-        weights, codes = np.split(rows, [n_slots * n_blocks], axis=1)
-        return SketchMatrix(
-            self.blocks,
-            self.slots,
-            weights.reshape(-1, n_slots, n_blocks).astype(np.float32) / LARGEST_WEIGHT,
-            codes.reshape(-1, n_slots, code_bytes(self.blocks)),
-        )
+        stored = np.ndarray(len(rows), self._row, rows)
+        weights = stored["weights"].astype(np.float32) / LARGEST_WEIGHT
+        return SketchMatrix(self.blocks, self.slots, weights, stored["codes"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,22 +233,28 @@ def removal_hash(base: str, id: str) -> str:
     return hashlib.sha256(f"{base}\n{id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _vector_type(dim: int) -> np.dtype[Any]:
+    """What one stored vector is: a scale for each block, then the codes."""
+    n_blocks = -(-dim // BLOCK)
+    return np.dtype([("scales", "<f2", (n_blocks,)), ("codes", np.int8, (n_blocks, BLOCK))])
+
+
 def vector_bytes(dim: int) -> int:
     """Bytes of one stored vector."""
-    return -(-dim // BLOCK) * (2 + BLOCK)
+    return _vector_type(dim).itemsize
 
 
 def encode_vectors(vectors: Float32[np.ndarray, "models dim"]) -> UInt8[np.ndarray, "models bytes"]:
     """The bytes of unit vectors: a number differs by at most 1/250 of the largest of its `BLOCK`
     numbers, + 2⁻¹⁷."""
     n, dim = vectors.shape
-    blocks = np.zeros((n, -(-dim // BLOCK) * BLOCK), dtype=np.float32)
-    blocks[:, :dim] = vectors
-    blocks = blocks.reshape(n, -1, BLOCK)
-    scales = (np.abs(blocks).max(axis=2) / 127).astype("<f2")
-    divisors = np.where(scales > 0, scales, 1).astype(np.float32)[:, :, None]
-    codes = np.clip(np.rint(blocks / divisors), -127, 127).astype(np.int8)
-    return np.concatenate([scales.view(np.uint8), codes.reshape(n, -1).view(np.uint8)], axis=1)
+    rows = np.empty(n, _vector_type(dim))
+    blocks = np.zeros(rows["codes"].shape, dtype=np.float32)
+    blocks.reshape(n, -1)[:, :dim] = vectors
+    rows["scales"] = np.abs(blocks).max(axis=2) / 127
+    divisors = np.where(rows["scales"] > 0, rows["scales"], 1).astype(np.float32)[:, :, None]
+    rows["codes"] = np.clip(np.rint(blocks / divisors), -127, 127)
+    return rows.view(np.uint8).reshape(n, -1)
 
 
 def decode_vectors(
@@ -257,11 +262,9 @@ def decode_vectors(
 ) -> Float32[np.ndarray, "models dim"]:
     """The vectors of some rows of bytes, of unit length; raises `BadIndex` if a number is not
     finite, or a vector's length is not 1."""
-    n_blocks = -(-dim // BLOCK)
-    scales = np.ascontiguousarray(rows[:, : 2 * n_blocks]).view("<f2").astype(np.float32)
-    codes = np.ascontiguousarray(rows[:, 2 * n_blocks :]).view(np.int8)
+    stored = np.ndarray(len(rows), _vector_type(dim), np.ascontiguousarray(rows))
     with np.errstate(invalid="ignore"):
-        blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
+        blocks = stored["codes"] * stored["scales"].astype(np.float32)[:, :, None]
     vectors = np.ascontiguousarray(blocks.reshape(len(rows), -1)[:, :dim])
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.vecdot(vectors, vectors))
