@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from ...errors import REASONS, EmptyCatalog, RequestError, StoreDamaged, StoreError
 from ...records import Recipe
@@ -45,21 +45,6 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 }
 
 
-def conflict_of(
-    about: Literal["weights", "labels", "data set"], source: str, ours: Row, theirs: Row
-) -> Row:
-    """Values that differ between two catalogs, as far as they matter: the target's are kept, the
-    source's are the other; `model` is an id, or the name of a data set."""
-    return {
-        "base": ours["base"],
-        "model": ours["name" if about == "data set" else "id"],
-        "about": about,
-        "source": source,
-        "kept": {name: ours[name] for name in _SHOWN[about]},
-        "other": {name: theirs[name] for name in _SHOWN[about]},
-    }
-
-
 def same_files(ours: Row, theirs: Row) -> bool:
     """Whether two indexed models are known to have the same weights."""
     if ours["content_sha256"] and theirs["content_sha256"]:
@@ -90,17 +75,6 @@ def labels_differ(ours: Row, theirs: Row) -> bool:
     return any(
         None not in (ours[name], theirs[name]) and ours[name] != theirs[name] for name in _MAKER
     )
-
-
-def joined_base(ours: BaseRecord, theirs: BaseRecord) -> tuple[BaseRecord, dict[str, Any]]:
-    """What both know of a base, and what they contradict each other in: name → (ours, theirs)."""
-    names = ("revision", "architecture", "license")
-    pairs: dict[str, Any] = {name: (getattr(ours, name), getattr(theirs, name)) for name in names}
-    for slot in sorted(ours.shapes.keys() & theirs.shapes.keys()):
-        pairs[slot] = (list(ours.shapes[slot]), list(theirs.shapes[slot]))
-    differ = {name: p for name, p in pairs.items() if None not in p and p[0] != p[1]}
-    joined, layout = ours.completed(theirs), tuple(sorted({*ours.layout, *theirs.layout}))
-    return replace(joined, shapes=dict(sorted(joined.shapes.items())), layout=layout), differ
 
 
 def _worth(row: Row) -> tuple[bool, bool, str, str, str]:
@@ -134,15 +108,6 @@ Name = tuple[str, str]
 THESE = "(SELECT unnest(?::BIGINT[]))"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The catalog that is merged; its recipes by id, with the table of their vectors."""
-
-    name: str
-    session: Session
-    recipes: Mapping[str, tuple[Recipe, str]]
-
-
 @dataclass(slots=True)
 class Counts:
     """What became of the source's models.
@@ -162,57 +127,72 @@ class Counts:
     conflicts: list[Row] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
-    def add(self, other: Counts) -> None:
-        for column in fields(self):
-            setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The catalog that is merged; its recipes by id, with the table of their vectors."""
+
+    name: str
+    session: Session
+    recipes: Mapping[str, tuple[Recipe, str]]
+    counts: Counts
+
+    def note_conflict(
+        self, about: str, model: str | None, ours: Row, theirs: Row, shown: Sequence[str] = ()
+    ) -> None:
+        """Note values that differ between two catalogs, as far as they matter: the target's are
+        kept, the source's are the other; `model` is an id, or the name of a data set."""
+        names = shown or _SHOWN[about]
+        where = {"base": ours["base"], "model": model, "about": about, "source": self.name}
+        kept, other = ({name: row[name] for name in names} for row in (ours, theirs))
+        self.counts.conflicts.append({**where, "kept": kept, "other": other})
 
 
 COUNTED = ("added", "updated", "unchanged", "differing", "data_sets")
 
 
-def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
+def merge_models(target: Session, source: Source, names: Sequence[Name]) -> None:
     """Bring the source's models of these names into the target, but for damaged ones."""
-    theirs, damaged = _sound_rows(source, names)
     ours = {(row["base"], row["id"]): row for row in _rows(target, names)}
-    counts = Counts(damaged=damaged)
+    counts = source.counts
     new: list[Row] = []
     better: list[tuple[Row, Row]] = []
     same: list[tuple[Row, Row]] = []
-    for row in theirs:
+    for row in _sound_rows(source, names):
         own = ours.get((row["base"], row["id"]))
         if own is None:
             new.append(row)
             continue
         are_indexed = own["status"] == row["status"] == "indexed"
         if are_indexed and not same_files(own, row):
-            counts.conflicts.append(conflict_of("weights", source.name, own, row))
+            source.note_conflict("weights", own["id"], own, row)
             counts.differing += 1
             continue
         if labels_differ(own, row):
-            counts.conflicts.append(conflict_of("labels", source.name, own, row))
+            source.note_conflict("labels", own["id"], own, row)
         is_better = not are_indexed and _worth(row) > _worth(own)
         (better if is_better else same).append((own, row))
     outcomes.delete_models(target, [own["key"] for own, _ in better])
     _write(target, source, [*new, *({**row, **labelled(own, row)} for own, row in better)])
-    completed = _complete(target, source, same)
-    counts.added, counts.updated = len(new), len(better) + len(completed)
-    counts.unchanged = len(same) - len(completed)
-    return counts
+    n_completed = len(_complete(target, source, same))
+    counts.added += len(new)
+    counts.updated += len(better) + n_completed
+    counts.unchanged += len(same) - n_completed
 
 
-def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The source's models whose rows are what a catalog may hold, and a line on each other one."""
+def _sound_rows(source: Source, names: Sequence[Name]) -> list[dict[str, Any]]:
+    """The source's models whose rows are what a catalog may hold; the others are damaged."""
     rows = _rows(source.session, names)
     keys = [row["key"] for row in rows]
     found = model_faults(source.session, source.recipes, f"{{0}} IN {THESE}", [keys])
     faults = {key: fault for key, _, fault in found}
-    damaged = [
+    source.counts.damaged += [
         f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
         f"({faults[row['key']]}); index it again"
         for row in rows
         if row["key"] in faults
     ]
-    return [row for row in rows if row["key"] not in faults], damaged
+    return [row for row in rows if row["key"] not in faults]
 
 
 def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
@@ -277,18 +257,16 @@ HOW_DATA_WAS_READ = ("sha256", "examples", "loss", "recipe", "settings")
 """Columns that are equal where two data sets were made of the same bytes in the same way."""
 
 
-def merge_data_sets(target: Session, source: Source) -> Counts:
+def merge_data_sets(target: Session, source: Source) -> None:
     """Copy the data sets whose names the target has not; under one name the target's stays."""
     ours = {(row["base"], row["name"]): row for row in outcomes.select_data_sets(target)}
-    counts = Counts()
     for row in outcomes.select_data_sets(source.session):
         own = ours.get((row["base"], row["name"]))
         if own is None:
             outcomes.replace_data_set(target, outcomes.data_set_of(source.session, row))
-            counts.data_sets += 1
+            source.counts.data_sets += 1
         elif any(own[column] != row[column] for column in HOW_DATA_WAS_READ):
-            counts.conflicts.append(conflict_of("data set", source.name, own, row))
-    return counts
+            source.note_conflict("data set", own["name"], own, row)
 
 
 def merge_signatures(target: Session, source: Source) -> None:
@@ -335,9 +313,6 @@ AT_ONCE = 256
 
 CACHE = "10%"
 """Of the memory, for a source: every page of it is read once."""
-
-
-Change = TypeVar("Change")
 
 
 def merge_catalogs(
@@ -390,38 +365,44 @@ def merge_catalogs(
 
 def _merge_catalog(target: Catalog, name: str, counts: Counts, path: Path, track: Track) -> None:
     with Catalog.open(path, read_only=True, create=False, cache=CACHE, repairs=False) as reading:
-        source = Source(name, reading, _recipes(reading, path))
+        source = Source(name, reading, _recipes(reading, path), counts)
 
-        def write(change: Callable[[Session, Source], Change]) -> Change:
+        def write(change: Callable[[Session, Source], None]) -> None:
             """Change the target in one transaction, from one moment of the source."""
-            return target.write(lambda writing: reading.look(lambda: change(writing, source)))
+            target.write(lambda writing: reading.look(lambda: change(writing, source)))
 
-        counts.conflicts += write(merge_families)
+        write(merge_families)
         names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
         batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
         for batch in track(batches, "merging"):
-            counts.add(write(partial(merge_models, names=batch)))
-        counts.add(write(merge_data_sets))
+            write(partial(merge_models, names=batch))
+        write(merge_data_sets)
         write(merge_signatures)
 
 
-def merge_families(target: Session, source: Source) -> list[Row]:
+def merge_families(target: Session, source: Source) -> None:
     """Bring what the source knows of bases into the target."""
-    conflicts: list[Row] = []
     stored = "SELECT base FROM families ORDER BY base"
-    held = target.execute(stored)
-    for row in source.session.execute(stored):
-        (base,) = row
-        theirs, ours = select_base(source.session, base), select_base(target, base)
-        joined, differ = joined_base(ours, theirs)
-        if joined != ours or row not in held:
+    held = target.column(stored)
+    for base in source.session.column(stored):
+        ours, theirs = (select_base(session, base) for session in (target, source.session))
+        joined, layout = ours.completed(theirs), tuple(sorted({*ours.layout, *theirs.layout}))
+        joined = replace(joined, shapes=dict(sorted(joined.shapes.items())), layout=layout)
+        if joined != ours or base not in held:
             replace_base(target, joined)
         take_family_tokenizer(target, source.session, base)
-        if differ:
-            kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
-            where = {"base": base, "model": None, "about": "base", "source": source.name}
-            conflicts.append({**where, "kept": kept, "other": other})
-    return conflicts
+        kept, other = _facts(ours), _facts(theirs)
+        both = [name for name in kept if None not in (kept[name], other.get(name))]
+        if differ := [name for name in both if kept[name] != other[name]]:
+            source.note_conflict("base", None, kept, other, differ)
+
+
+def _facts(record: BaseRecord) -> dict[str, Any]:
+    """What two catalogs may say differently of a base."""
+    facts = {
+        name: getattr(record, name) for name in ("base", "revision", "architecture", "license")
+    }
+    return facts | {slot: list(shape) for slot, shape in sorted(record.shapes.items())}
 
 
 def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
