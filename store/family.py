@@ -196,7 +196,7 @@ class FamilyView:
         index = self._members.index
         if index is not None and (vectors := index.vectors(keys)) is not None:
             return vectors
-        if len(keys) and (own := self._from_file(lambda file: file.vectors(keys))) is not None:
+        if (own := self._from_file(lambda file: file.vectors(keys))) is not None:
             return own
         present, vectors = fetch_vectors_of(self._session, self.recipe, keys)
         positions = np.searchsorted(present, keys)
@@ -346,25 +346,20 @@ class FamilyView:
         Raises:
             StoreFull: the disk has no space for it; searches then read the catalog.
         """
+        file, session = self._sketch_file(), self._session
+        session.look(lambda: file.catch_up(session, self.base, self.recipe, goes_on))
+
+    def _sketch_file(self) -> SketchFile:
         from .derived.row_files import SketchFiles
 
-        base, recipe, session = self.base, self.recipe, self._session
-
-        def catch_up(file: SketchFile) -> None:
-            file.catch_up(session, base, recipe, goes_on)
-
-        files, path = session.access.derived(SketchFiles), self._file(".keys")
-        session.look(lambda: files.caught_up(base, recipe.id, path, catch_up))
+        return self._session.access.derived(SketchFiles).at(self._file(".keys"))
 
     def _from_file(self, read: Callable[[SketchFile], T | None]) -> T | None:
-        """What the file of sketches gives; None without one, and where rows of it are damaged,
-        after which there is none."""
-        from .derived.row_files import DamagedRows, SketchFiles
+        """What the file of sketches gives; None where rows of it are damaged, after which there is
+        none."""
+        from .derived.row_files import DamagedRows
 
-        files = self._session.access.derived(SketchFiles)
-        file = files.of(self.base, self.recipe.id, self._file(".keys"))
-        if file is None:
-            return None
+        file = self._sketch_file()
         try:
             return read(file)
         except DamagedRows:

@@ -24,7 +24,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,10 +200,10 @@ class Rows:
         return places
 
     def taken(self, keys: Int64[np.ndarray, " keys"], ending: str) -> np.ndarray | None:
-        """The rows of a column of some models; None unless all are here. Raises `DamagedRows` if
-        some are not as they were written."""
+        """The rows of a column of some models; None unless all are here, and of none. Raises
+        `DamagedRows` if some are not as they were written."""
         places, column = self.places(keys), self.arrays[ending]
-        if (places < 0).any():
+        if not len(keys) or (places < 0).any():
             return None
         if len(self.keys) * column.dtype.itemsize >= LARGE_FILE:
             column.announce(places)
@@ -518,32 +518,26 @@ class SketchFile:
     """Sketches and vectors of one family under one recipe, in order of their keys. Read by many
     threads at once, and written by one process at a time. What reads rows raises `DamagedRows`."""
 
-    def __init__(self, path: Path, lock: FileLock | None) -> None:
-        """The complete rows of an earlier process; to be read only, without a lock."""
-        self._path, self._lock, shapes = path, lock, Shapes.read(path)
-        self._content = shapes, Rows.read(path, shapes.to_json(), shapes.columns)
+    def __init__(self, path: Path) -> None:
+        """The complete rows that an earlier process left, or that another one writes."""
+        self._path, self._content = path, _content(path)
+        self._writing = threading.Lock()
+        self._lock: FileLock | None = None
 
-    @classmethod
-    def open(cls, path: Path) -> SketchFile | None:
-        """The file; None where another process writes it, or the folder refuses it."""
+    def is_ours(self) -> bool:
+        """Whether this process writes it, from now on: not where another does, or the folder
+        refuses it."""
         from filelock import FileLock
 
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path.with_suffix(".lock"))
-            lock.acquire(timeout=0)
-            return cls(path, lock)
+            if self._lock is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(self._path.with_suffix(".lock"))
+                lock.acquire(timeout=0)
+                self._lock, self._content = lock, _content(self._path)
         except OSError as err:  # also of a lock that another has
             log.info("the sketches are read from the catalog: %s", err)
-            return None
-
-    @classmethod
-    def read(cls, path: Path) -> SketchFile | None:
-        """The file as another process left it, or as it is while one writes it."""
-        try:
-            return cls(path, None) if path.exists() else None
-        except (OSError, ValueError):
-            return None
+        return self._lock is not None
 
     def close(self) -> None:
         if self._lock is not None:
@@ -566,7 +560,15 @@ class SketchFile:
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
     ) -> None:
         """Write what the catalog has and the file has not, for as long as `goes_on`, told the
-        share that is written, says so; raises `StoreFull` if the disk is too full, or refuses."""
+        share that is written, says so; nothing where another process writes it. Raises `StoreFull`
+        if the disk is too full, or refuses."""
+        with self._writing:
+            if self.is_ours():
+                self._write(session, base, recipe, goes_on)
+
+    def _write(
+        self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[float], bool]
+    ) -> None:
         before, rows = self._content
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         new_slots = outcomes.select_sketched_slots(session, base, recipe.id, rows.last_key)
@@ -608,6 +610,14 @@ class SketchFile:
             raise StoreFull(f"{self._path.parent}: the sketch file needs {room}")
 
 
+def _content(path: Path) -> tuple[Shapes, Rows]:
+    """What the files at a path hold; no rows where they are not there, or refused."""
+    shapes = Shapes.read(path)
+    with contextlib.suppress(OSError, ValueError):
+        return shapes, Rows.read(path, shapes.to_json(), shapes.columns)
+    return NOTHING, Rows.read(path, b"", NOTHING.columns)
+
+
 def _fetch(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"], shapes: Shapes
 ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
@@ -620,35 +630,18 @@ def _fetch(
     return present, {".sketches": sketches, ".vectors": vectors}
 
 
-@dataclass(slots=True)
 class SketchFiles:
-    """The files of one catalog that are open; `files` are those that this process writes."""
+    """The files of one catalog that are open, by path."""
 
-    files: dict[tuple[str, str], SketchFile] = field(default_factory=dict)
-    read: dict[tuple[str, str], SketchFile | None] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self.files: dict[Path, SketchFile] = {}
 
-    def of(self, base: str, recipe: str, path: Path) -> SketchFile | None:
-        """A family's file: this process's own, else another's to be read; None if there is
-        none."""
-        if own := self.files.get((base, recipe)):
-            return own
-        with self.lock:
-            if (base, recipe) not in self.read:
-                self.read[base, recipe] = SketchFile.read(path)
-            return self.read[base, recipe]
-
-    def caught_up(
-        self, base: str, recipe: str, path: Path, catch_up: Callable[[SketchFile], None]
-    ) -> None:
-        """Open a family's file if it is not, and bring it up to date; one thread at a time."""
-        with self.lock:
-            if file := self.files.get((base, recipe)) or SketchFile.open(path):
-                self.files[base, recipe] = file
-                catch_up(file)
+    def at(self, path: Path) -> SketchFile:
+        """The file of keys at a path, with what is beside it; it may have no rows."""
+        return self.files.get(path) or self.files.setdefault(path, SketchFile(path))
 
     def bring_into_memory(self) -> None:
-        """Load this process's files into memory, where the system can."""
+        """Load the files into memory, where the system can."""
         for file in list(self.files.values()):
             file.bring_into_memory()
 

@@ -41,7 +41,8 @@ def _view(catalog):
 
 
 def _file(catalog):
-    return catalog.access.derived(SketchFiles).files.get(("base", RECIPE.id))
+    path = derived_path(catalog.path, "base", RECIPE.id, ".keys")
+    return catalog.access.derived(SketchFiles).files[path]
 
 
 def _keys(catalog):
@@ -144,8 +145,8 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         view.write_sketch_file()
         files = catalog.access.derived(SketchFiles)
         matrix = view.sketches(np.array([2, 1]))
-        (read,) = files.read.values()
-        print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
+        (read,) = files.files.values()
+        print(int(read.is_ours()), read.matrix(np.array([2, 1])) is not None, flush=True)
         print(matrix.codes.tobytes().hex(), flush=True)
     """
     with process(catalog.path, code) as other:
