@@ -45,12 +45,14 @@ from .sketch_codes import true_cosines as true_cosines
 from .sql import QueryResult as QueryResult
 from .sql import check_query as check_query
 from .sql import query_catalog as query_catalog
+from .tables.documents import RUN_WIDTH as RUN_WIDTH
 from .tables.documents import Attachment as Attachment
+from .tables.documents import StoredSignature as StoredSignature
 from .tables.filters import Filters as Filters
 from .tables.filters import ModelFilter as ModelFilter
+from .tables.footprints import STEPS as STEPS
+from .tables.footprints import Lexicon as Lexicon
 from .tables.footprints import tokenizer_hash as tokenizer_hash
-from .tables.lexicons import STEPS as STEPS
-from .tables.lexicons import Lexicon as Lexicon
 from .tables.models import ModelLabel as ModelLabel
 from .tables.models import ModelRow as ModelRow
 from .tables.models import Page as Page
@@ -58,8 +60,5 @@ from .tables.models import Stored as Stored
 from .tables.models import may_record as may_record
 from .tables.outcomes import compared_as as compared_as
 from .tables.recipes import BaseRecord as BaseRecord
-from .tables.signatures import RUN_WIDTH as RUN_WIDTH
-from .tables.signatures import Signatures as Signatures
-from .tables.signatures import StoredSignature as StoredSignature
 from .tables.updates import SLOT_NUMBERS as SLOT_NUMBERS
 from .tables.updates import FamilyUpdates as FamilyUpdates

@@ -16,7 +16,7 @@ from .files import file_size
 from .holding import Access
 from .opening import Create, connect
 from .session import Session
-from .tables.documents import Attachments, Listings, StudyResult, StudyResults
+from .tables.documents import Attachments, Listings, Signatures, StudyResult, StudyResults
 from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     LABELS,
@@ -37,7 +37,6 @@ from .tables.recipes import (
     select_bases,
     select_recipes,
 )
-from .tables.signatures import Signatures
 
 if TYPE_CHECKING:
     from .derived.footprint_bits import FootprintBits

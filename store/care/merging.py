@@ -21,10 +21,10 @@ from ..opening import is_file
 from ..parts import PartFolder, commit_part
 from ..session import Session, Track
 from ..tables import outcomes
+from ..tables.documents import Signatures, replace_signature
 from ..tables.footprints import take_family_tokenizer, take_tokenizer
 from ..tables.models import ModelRow, count_models, insert_rows, new_keys, update_models
 from ..tables.recipes import BaseRecord, recipe_tables, replace_base, select_base, select_bases
-from ..tables.signatures import Signatures, replace_signature
 
 Row = Mapping[str, Any]
 """A row of `models`, by column."""

@@ -1,7 +1,9 @@
-"""The tables `footprints` and `tokenizers`: which tokens models were trained on."""
+"""The tables `footprints` and `tokenizers`: which tokens models were trained on, and the words of a
+base to which updates answer."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import zlib
@@ -11,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ...arrays import UInt8, UInt32
+from ...arrays import Int8, UInt8, UInt32
 from ...errors import StoreDamaged
 from ...records import Footprint, FootprintKind
 from ..session import Session
@@ -334,3 +336,39 @@ class Footprints:
         """The hash of a base's tokenizer; None where none is kept."""
         rows = self.session.execute("SELECT tokenizer FROM families WHERE base = ?", [base])
         return rows[0][0] if rows else None
+
+
+STEPS = 32.0
+"""Steps of a stored response in one standard deviation over the words."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lexicon:
+    """Words of a base, the most frequent first.
+
+    Attributes:
+        words: Those of responses; whole words of the vocabulary.
+        others: Further words of the vocabulary, of which only `vectors` are known.
+        vectors: Of all words, their input embeddings on the main axes, centred and of unit length,
+            in steps of 1/127: (words and others, axes).
+    """
+
+    words: Sequence[str]
+    others: Sequence[str]
+    vectors: Int8[np.ndarray, "all axes"]
+
+    def to_bytes(self) -> bytes:
+        """As JSON; `from_bytes` is the inverse."""
+        document = {
+            "words": list(self.words),
+            "others": list(self.others),
+            "axes": self.vectors.shape[1],
+            "vectors": base64.b64encode(self.vectors.tobytes()).decode(),
+        }
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Lexicon:
+        document = json.loads(content)
+        vectors = np.frombuffer(base64.b64decode(document["vectors"]), np.int8)
+        return cls(document["words"], document["others"], vectors.reshape(-1, document["axes"]))
