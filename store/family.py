@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,6 +115,7 @@ class FamilyView:
 
     def __init__(self, session: Session, base: str, recipe: Recipe, moment: Moment) -> None:
         self._session, self._moment, self._members = session, moment, moment.members
+        self._turn: Callable[[], AbstractContextManager[object]] = session.turn
         self.base, self.recipe = base, recipe
         self.keys, self.ids = moment.members.keys, moment.members.ids
         self.kinds = moment.members.kinds
@@ -323,7 +324,7 @@ class FamilyView:
         """The only object of that class for these models; computed once."""
         results = self._members.derived
         if kind not in results:
-            with self._session.turn(), self._members.lock:
+            with self._turn(), self._members.lock:
                 if kind not in results:
                     results[kind] = make(self)
         result: T = results[kind]

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from .. import exchange
 from ..derived.row_files import SketchMatrix
 from ..files import write_atomically
 from ..model_rows import block_dims
-from ..sketch_codes import row_type
+from ..sketch_codes import code_bytes, row_type
 
 LONGEST_TEXT = 512
 """Characters of an id, a label, a licence or a base's name."""
@@ -84,7 +84,7 @@ class SketchForm:
     @property
     def n_bytes(self) -> int:
         """Of a row."""
-        return self._row.itemsize
+        return len(self.slots) * (len(self.blocks) + code_bytes(self.blocks))
 
     def to_json(self) -> dict[str, object]:
         return {"blocks": dict(self.blocks), "slots": [str(slot) for slot in self.slots]}
@@ -106,7 +106,7 @@ class SketchForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A published index.
+    """A published index; one without parts until it is published for the first time.
 
     Attributes:
         index: Its own name, the same in all that is published into one folder.
@@ -120,19 +120,19 @@ class Manifest:
 
     format: int = exchange.FORMAT
     index: str
-    serial: int
-    created: str
+    serial: int = 0
+    created: str = ""
     deltadex: str
     base: str
-    base_revision: str | None
-    architecture: str | None
+    base_revision: str | None = None
+    architecture: str | None = None
     recipe: Recipe
-    shapes: Mapping[str, tuple[int, int]]
-    layout: tuple[tuple[str, str, int], ...]
-    models: int
-    sketches: SketchForm | None
-    parts: tuple[exchange.ListedFile, ...]
-    removed: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    layout: tuple[tuple[str, str, int], ...] = ()
+    models: int = 0
+    sketches: SketchForm | None = None
+    parts: tuple[exchange.ListedFile, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def widths(self) -> dict[str, int]:
@@ -314,17 +314,6 @@ def model_schema(widths: Mapping[str, int]) -> pa.Schema:
             *(pa.field(name, pa.binary(width), nullable=False) for name, width in widths.items()),
         ]
     )
-
-
-def with_bytes(
-    models: pa.Table, columns: Mapping[str, UInt8[np.ndarray, "models bytes"]]
-) -> pa.Table:
-    """Models with their stored vectors and sketches as the last columns."""
-    for name, rows in columns.items():
-        buffer = pa.py_buffer(np.ascontiguousarray(rows))
-        column = pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
-        models = models.append_column(pa.field(name, column.type, nullable=False), column)
-    return models
 
 
 def write_part(folder: Path, table: pa.Table) -> exchange.ListedFile:

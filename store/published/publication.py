@@ -10,7 +10,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,7 +18,7 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from string import Template
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,6 @@ from .manifest import (
     parse_manifest,
     removal_hash,
     widths,
-    with_bytes,
     write_part,
 )
 
@@ -72,8 +71,6 @@ Lengths = Callable[[Sequence[str], int], Mapping[str, int]]
 they have."""
 
 _LICENCE = re.compile(r"[a-z0-9.+-]{1,40}")
-
-T = TypeVar("T")
 
 FEW = 12
 """Licences of models that a card counts one by one."""
@@ -258,14 +255,15 @@ def publish_index(catalog: Catalog, folder: Path, what: Publication, track: Trac
 def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) -> Published:
     for leftover in abandoned(folder, ""):
         leftover.unlink(missing_ok=True)
-    before = read_manifest(folder)
-    if before is not None and (before.base, before.recipe.id) != (what.named, what.recipe.id):
+    before = read_manifest(folder) or Manifest(
+        index=uuid.uuid4().hex, deltadex=what.deltadex, base=what.named, recipe=what.recipe
+    )
+    if (before.base, before.recipe.id) != (what.named, what.recipe.id):
         raise RequestError(
             f"{folder} holds an index of {before.base} under {before.recipe.id}, not of "
             f"{what.named} under {what.recipe.id}; choose another folder"
         )
-    removed = {*(before.removed if before else ())}
-    removed |= {removal_hash(what.named, id) for id in what.exclude}
+    removed = {*before.removed, *(removal_hash(what.named, id) for id in what.exclude)}
     with catalog.snapshot():
         models = select_public(catalog, what, removed)
         if not len(models.keys):
@@ -274,15 +272,11 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         parts = _write_parts(catalog, folder, what.recipe, models, form, track)
         known = select_base(catalog, what.base)
     # serial and time are those of the former index
-    manifest = Manifest(
-        index=before.index if before else uuid.uuid4().hex,
-        serial=before.serial if before else 0,
-        created=before.created if before else "",
+    manifest = replace(
+        before,
         deltadex=what.deltadex,
-        base=what.named,
         base_revision=known.revision,
         architecture=known.architecture,
-        recipe=what.recipe,
         shapes=dict(known.shapes),
         layout=known.layout,
         sketches=form,
@@ -290,9 +284,9 @@ def _publish(catalog: Catalog, folder: Path, what: Publication, track: Track) ->
         removed=tuple(sorted(removed)),
         models=len(models.keys),
     )
-    changed = manifest != before
-    manifest = _finish(folder, manifest, what, models) if before is None or changed else before
-    former = {file.name for file in before.parts} if before else set()
+    if changed := manifest != before:
+        manifest = _finish(folder, manifest, what, models)
+    former = {file.name for file in before.parts}
     gone = _former_ids(folder, before, manifest)
     new = {id for file, ids in parts.items() if file.name not in former for id in ids}
     return Published(
@@ -344,7 +338,11 @@ def _write_parts(
         if sketches is not None:
             matrix = fetch_matrix(session, keys.tolist(), recipe, sketches.slots)
             columns["sketch"] = sketches.encode(matrix)
-        parts[write_part(folder, with_bytes(table, columns))] = table["id"].to_pylist()
+        for name, content in columns.items():
+            type, buffers = pa.binary(content.shape[1]), [None, pa.py_buffer(content)]
+            column = pa.Array.from_buffers(type, len(content), buffers)
+            table = table.append_column(pa.field(name, type, nullable=False), column)
+        parts[write_part(folder, table)] = table["id"].to_pylist()
     return parts
 
 
@@ -364,11 +362,9 @@ def _chunks(ids: Sequence[str], most: int) -> list[tuple[int, int]]:
     ]
 
 
-def _former_ids(folder: Path, before: Manifest | None, now: Manifest) -> set[str]:
+def _former_ids(folder: Path, before: Manifest, now: Manifest) -> set[str]:
     """The ids in the parts of the former index that are not of this one."""
     gone: set[str] = set()
-    if before is None:
-        return gone
     for file in set(before.parts) - set(now.parts):
         with suppress(BadIndex):
             part = PublishedPart(folder / file.name, file, before)
@@ -431,9 +427,8 @@ class AttachedIndexes:
     def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
         """The indexes that are registered now, by name; raises `BadIndex` if one is missing or
         damaged."""
-        registered = [attachment for attachment, _ in attachments.all()]
         opened = {}
-        for attachment in registered:
+        for attachment, _ in attachments.all():
             index = self._open.get(attachment)
             if index is None or index.is_damaged:
                 folder = attached_folder(catalog, attachment.name)
@@ -578,6 +573,7 @@ class PublishedFamily(FamilyView):
         labels = ModelLabels(datasets, authors, runs, are_guessed)
         self._moment = Moment(changes=index.sha256, members=members, labels=labels)
         self._members, self._index, self._folder = members, index, folder
+        self._turn = nullcontext
         self.base, self.recipe = index.base, index.recipe
         self.keys, self.ids, self.kinds = members.keys, members.ids, members.kinds
 
@@ -602,13 +598,6 @@ class PublishedFamily(FamilyView):
 
     def footprints(self, keys: Int64[np.ndarray, " keys"]) -> list[Footprint | None]:
         return [None] * len(keys)
-
-    def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
-        with self._members.lock:
-            if kind not in self._members.derived:
-                self._members.derived[kind] = make(self)
-            result: T = self._members.derived[kind]
-            return result
 
     def trait_file(self, depends_on: bytes, n_numbers: int) -> TraitFile:
         return TraitFile(self._folder / "family", depends_on, n_numbers)
