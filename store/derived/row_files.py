@@ -524,9 +524,9 @@ class SketchFile:
         self._writing = threading.Lock()
         self._lock: FileLock | None = None
 
-    def is_ours(self) -> bool:
-        """Whether this process writes it, from now on: not where another does, or the folder
-        refuses it."""
+    def claim(self) -> bool:
+        """Have this process write it from now on; False where another does, or the folder refuses
+        it."""
         from filelock import FileLock
 
         try:
@@ -563,7 +563,7 @@ class SketchFile:
         share that is written, says so; nothing where another process writes it. Raises `StoreFull`
         if the disk is too full, or refuses."""
         with self._writing:
-            if self.is_ours():
+            if self.claim():
                 self._write(session, base, recipe, goes_on)
 
     def _write(
@@ -667,7 +667,8 @@ class TraitFile:
         self._header = json.dumps({**header, "numbers": n_numbers}).encode()
         self._path, self._lock = path.with_suffix(".traitkeys"), threading.RLock()
         self._claim = FileLock(path.with_suffix(".traitlock"))
-        self._columns: Columns = {".traits": np.dtype(("<f8", (n_numbers,)))}
+        self._row: np.dtype[Any] = np.dtype(("<f8", (n_numbers,)))
+        self._columns: Columns = {".traits": self._row}
         self._rows: Rows | None = None
 
     def read(
@@ -691,7 +692,7 @@ class TraitFile:
         """The places of those of some models that have no row, right or wrong; none where the file
         has no room for them."""
         rows = self._refreshed()
-        has_room = len(keys) * self._columns[".traits"].itemsize <= MOST_TRAIT_BYTES
+        has_room = len(keys) * self._row.itemsize <= MOST_TRAIT_BYTES
         return np.flatnonzero(rows.places(keys) < 0) if has_room else np.zeros(0, np.int64)
 
     def append(
@@ -706,7 +707,7 @@ class TraitFile:
                 before = self._refreshed()
                 if before.inode < 0:
                     before = Rows.empty(self._path, self._header, self._columns)
-                if (len(before.keys) + len(rows)) * rows[:1].nbytes <= MOST_TRAIT_BYTES:
+                if (len(before.keys) + len(rows)) * self._row.itemsize <= MOST_TRAIT_BYTES:
                     self._rows = before.append(keys, {".traits": rows}, checksums)
         except (OSError, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)

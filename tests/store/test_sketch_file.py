@@ -146,7 +146,7 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         files = catalog.access.derived(SketchFiles)
         matrix = view.sketches(np.array([2, 1]))
         (read,) = files.files.values()
-        print(int(read.is_ours()), read.matrix(np.array([2, 1])) is not None, flush=True)
+        print(int(read.claim()), read.matrix(np.array([2, 1])) is not None, flush=True)
         print(matrix.codes.tobytes().hex(), flush=True)
     """
     with process(catalog.path, code) as other:
