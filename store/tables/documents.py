@@ -143,7 +143,7 @@ class Attachments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSignature:
-    """A row of `base_signatures`; `version`: of the form of the blobs; `facts` and `matrices`: JSON."""
+    """A row; `version`: of the form of the blobs; `facts` and `matrices`: JSON."""
 
     base: str
     version: int

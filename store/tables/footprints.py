@@ -153,30 +153,9 @@ def _stored_tokenizer(session: Session, sha256: str) -> bytes:
     return content
 
 
-def select_footprints(
-    session: Session, base: str | None = None, keys: Sequence[int] | None = None
-) -> list[ModelFootprint]:
-    """Footprints of a family or of the models with these keys, by base and id; None for all."""
-    rows = session.rows(
-        "SELECT m.id, f.* FROM footprints f JOIN models m ON m.key = f.model "
-        "WHERE ($1 IS NULL OR m.base = $1) "
-        "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
-        [base, None if keys is None else list(keys)],
-    )
-    found = []
-    for row in rows:
-        try:
-            footprint = footprint_of(row)
-        except ValueError as err:
-            line = f"{session.path}: the footprint of {row['id']}: {err}; index it again"
-            raise StoreDamaged(line) from err
-        found.append(ModelFootprint(row["id"], row["model"], footprint))
-    return found
-
-
 def select_footprints_of(session: Session, base: str, keys: Sequence[int]) -> dict[int, Footprint]:
     """Those of some models of a base, by key, with the tokenizer that theirs extends."""
-    found = select_footprints(session, keys=keys)
+    found = Footprints(session).all(keys=keys)
     roots = root_tokenizers(session, base, [one.footprint for one in found])
     return {one.key: rooted for one, rooted in zip(found, roots, strict=True)}
 
@@ -240,7 +219,21 @@ class Footprints:
         self, base: str | None = None, keys: Sequence[int] | None = None
     ) -> list[ModelFootprint]:
         """Those of a family's models, of the models with these keys, or of all, by base and id."""
-        return select_footprints(self.session, base, keys)
+        rows = self.session.rows(
+            "SELECT m.id, f.* FROM footprints f JOIN models m ON m.key = f.model "
+            "WHERE ($1 IS NULL OR m.base = $1) "
+            "AND ($2 IS NULL OR f.model IN (SELECT unnest($2::BIGINT[]))) ORDER BY m.base, m.id",
+            [base, None if keys is None else list(keys)],
+        )
+        found = []
+        for row in rows:
+            try:
+                footprint = footprint_of(row)
+            except ValueError as err:
+                line = f"{self.session.path}: the footprint of {row['id']}: {err}; index it again"
+                raise StoreDamaged(line) from err
+            found.append(ModelFootprint(row["id"], row["model"], footprint))
+        return found
 
     def keys(self, base: str) -> list[int]:
         """Of a family's models whose footprints name tokens, rising."""
@@ -265,7 +258,7 @@ class Footprints:
 
     def of(self, key: int) -> Footprint | None:
         """That of the model with this key; None where it has none."""
-        found = select_footprints(self.session, keys=[key])
+        found = self.all(keys=[key])
         return found[0].footprint if found else None
 
     def ids(self, base: str) -> set[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from ...records import (
 from ...results import count
 from ..model_rows import model_faults, short_id, wrong_vector
 from ..session import NOW, Session, not_finite
-from .footprints import insert_footprints, select_footprints
+from .footprints import Footprints, insert_footprints
 from .models import insert_rows, keep_labels, new_keys, outcome_row
 from .recipes import recipe_tables, select_recipes, tables
 
@@ -59,8 +59,7 @@ Fetch = Callable[
 
 def ensure_table(session: Session, recipe: Recipe) -> str:
     """The name of the table of a recipe's vectors, made if it is new."""
-    known = _table(session, recipe)
-    if known is not None:
+    if (known := _table(session, recipe)) != NO_VECTORS:
         return known
     table = vectors_name(recipe)
     # no primary key: DuckDB goes through the last rows of a table with an index at every commit
@@ -73,21 +72,14 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
         "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [recipe.id, recipe.name, *numbers, json.dumps(recipe.params), table, recipe.share],
     )
-    refresh_view(session)
+    selects = [
+        f"SELECT m.base, m.id AS model, '{id}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "
+        f"FROM {own} v JOIN models m ON m.key = v.model"
+        for id, own in tables(session)
+    ]
+    # every vector with its model's name and recipe, for people and tools
+    session.execute(f"CREATE OR REPLACE VIEW fingerprints AS {' UNION ALL '.join(selects)}")
     return table
-
-
-def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
-    """Write models' vectors, each under its model's key; raises `RecipeMismatch` if a vector is not
-    what its recipe promises."""
-    by_recipe: dict[Recipe, list[dict[str, Any]]] = {}
-    for key, fingerprint in fingerprints:
-        if fault := wrong_vector(fingerprint):
-            raise RecipeMismatch(fault)
-        row = {"model": key, "vector": fingerprint.vector, "norm": fingerprint.norm}
-        by_recipe.setdefault(fingerprint.recipe, []).append(row)
-    for recipe, rows in by_recipe.items():
-        insert_rows(session, ensure_table(session, recipe), rows)
 
 
 WIDE, LOW_RANK = 64, 0.99
@@ -118,12 +110,9 @@ object for all of them."""
 
 def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed:
     """A family's models above a key that have a vector."""
-    table = _table(session, recipe)
-    if table is None:
-        return np.zeros(0, np.int64), [], []
     rows = session.execute(
         "SELECT m.key, m.id, CASE WHEN s.model IS NULL THEN m.kind ELSE 'adapter' END "
-        f"FROM {table} v JOIN models m ON m.key = v.model LEFT JOIN ("
+        f"FROM {_table(session, recipe)} v JOIN models m ON m.key = v.model LEFT JOIN ("
         f"SELECT model FROM slots WHERE model > ? GROUP BY model HAVING {IS_MERGED}"
         ") s ON s.model = m.key WHERE m.base = ? AND v.model > ? ORDER BY m.key",
         [after, base, after],
@@ -134,10 +123,7 @@ def fetch_keys(session: Session, base: str, recipe: Recipe, after: int) -> Keyed
 
 def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
     """How many of a family's models have a vector."""
-    table = _table(session, recipe)
-    if table is None:
-        return 0
-    source = f"FROM {table} v JOIN models m ON m.key = v.model"
+    source = f"FROM {_table(session, recipe)} v JOIN models m ON m.key = v.model"
     return int(session.execute(f"SELECT count(*) {source} WHERE m.base = ?", [base])[0][0])
 
 
@@ -153,10 +139,8 @@ def fetch_vectors_of(
 ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
     """Keys, rising, and vectors of those of some models that have a vector; raises `StoreDamaged`
     if a number is not finite."""
-    table = _table(session, recipe) if len(keys) else None
-    if table is None:
-        return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
     condition, values = among(keys.tolist())
+    table = _table(session, recipe) if len(keys) else NO_VECTORS
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
     if len(keys) <= FEW_VECTORS:
         rows = session.execute(sql, values)
@@ -183,20 +167,13 @@ def vectors_name(recipe: Recipe) -> str:
     return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
 
 
-def _table(session: Session, recipe: Recipe) -> str | None:
-    """The table of a recipe's vectors; None while there is none."""
-    rows = session.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id])
-    return str(rows[0][0]) if rows else None
+NO_VECTORS = "(SELECT 0::BIGINT AS model, []::FLOAT[] AS vector LIMIT 0)"
 
 
-def refresh_view(session: Session) -> None:
-    """`fingerprints`: every vector with its model's name and recipe, for people and tools."""
-    selects = [
-        f"SELECT m.base, m.id AS model, '{recipe}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "
-        f"FROM {table} v JOIN models m ON m.key = v.model"
-        for recipe, table in tables(session)
-    ]
-    session.execute(f"CREATE OR REPLACE VIEW fingerprints AS {' UNION ALL '.join(selects)}")
+def _table(session: Session, recipe: Recipe) -> str:
+    """The table of a recipe's vectors, in SQL; an empty one while there is none."""
+    rows = session.column("SELECT vectors FROM recipes WHERE id = ?", [recipe.id])
+    return str(rows[0]) if rows else NO_VECTORS
 
 
 def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
@@ -246,17 +223,6 @@ def _sketch_recipe(recipes: Iterable[Recipe]) -> str | None:
     return next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
 
 
-def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> None:
-    """Write models' slots, each under its model's key."""
-    rows = []
-    for key, outcome in outcomes:
-        is_sketched = any(stats.sketch for stats in outcome.slots)
-        recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints) if is_sketched else None
-        own = {"model": key, "recipe": recipe}
-        rows += [slot_row(s) | own | {"sketch": s.sketch or None} for s in outcome.slots]
-    insert_rows(session, "slots", rows)
-
-
 def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
     """Every slot that models of the family above a key have sketches of."""
     rows = session.execute(
@@ -285,19 +251,6 @@ def select_linear_sketch(
         pooled=fixed(pooled),
         layers={(stack, layer): fixed(numbers) for _, stack, layer, numbers in layers},
     )
-
-
-def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, LinearSketch]]) -> None:
-    """Write models' sketches: of each the row of all layers, then the layers'."""
-    rows = []
-    for key, sketch in sketches:
-        parts = [((None, None), sketch.pooled), *sketch.layers.items()]
-        own = {"model": key, "recipe": sketch.recipe}
-        rows += [
-            own | {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
-            for (stack, layer), numbers in parts
-        ]
-    insert_rows(session, "linear_sketches", rows)
 
 
 KEY_PAIRS = "(SELECT unnest(?::BIGINT[]) AS old, unnest(?::BIGINT[]) AS new) k"
@@ -344,17 +297,41 @@ def _replace(session: Session, outcome: Outcome, at: str | None) -> None:
 
 
 def _insert(session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None) -> None:
-    """Write models, each under its key, to all tables."""
+    """Write models, each under its key, to all tables; raises `RecipeMismatch` if a vector is not
+    what its recipe promises."""
     rows = [{"key": key, **outcome_row(outcome)} for key, outcome in outcomes]
     read_at = f"* REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at)"
     insert_rows(session, "models", rows, read_at, [at])
     indexed = [(key, outcome) for key, outcome in outcomes if isinstance(outcome, Indexed)]
-    insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
-    insert_slots(session, indexed)
-    linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
-    insert_linear_sketches(session, linear)
+    by_recipe: dict[Recipe, list[dict[str, Any]]] = {}
+    for key, outcome in indexed:
+        for fingerprint in outcome.fingerprints:
+            if fault := wrong_vector(fingerprint):
+                raise RecipeMismatch(fault)
+            row = {"model": key, "vector": fingerprint.vector, "norm": fingerprint.norm}
+            by_recipe.setdefault(fingerprint.recipe, []).append(row)
+    for recipe, vectors in by_recipe.items():
+        insert_rows(session, ensure_table(session, recipe), vectors)
+    for table, rows_of in (("slots", _slot_rows), ("linear_sketches", _linear_rows)):
+        rows = [{"model": key, **row} for key, outcome in indexed for row in rows_of(outcome)]
+        insert_rows(session, table, rows)
     own = [(key, outcome.footprint) for key, outcome in outcomes if outcome.footprint is not None]
     insert_footprints(session, own)
+
+
+def _slot_rows(outcome: Indexed) -> Iterator[dict[str, Any]]:
+    is_sketched = any(stats.sketch for stats in outcome.slots)
+    recipe = _sketch_recipe(f.recipe for f in outcome.fingerprints) if is_sketched else None
+    for stats in outcome.slots:
+        yield slot_row(stats) | {"recipe": recipe, "sketch": stats.sketch or None}
+
+
+def _linear_rows(outcome: Indexed) -> Iterator[dict[str, Any]]:
+    """That of all layers, then the layers'."""
+    if (sketch := outcome.linear) is not None:
+        for (stack, layer), numbers in [((None, None), sketch.pooled), *sketch.layers.items()]:
+            own = {"recipe": sketch.recipe, "stack": stack, "layer": layer}
+            yield own | {"numbers": numbers.tolist()}
 
 
 def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None = None) -> None:
@@ -409,7 +386,7 @@ def outcome_of_copy(
         bytes_read=0,
         seconds=0.0,
         linear=select_linear_sketch(session, key, sketched) if sketched else None,
-        footprint=next((f.footprint for f in select_footprints(session, keys=[key])), None),
+        footprint=Footprints(session).of(key),
     )
 
 
