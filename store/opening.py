@@ -97,6 +97,8 @@ NO_EXTENSIONS = {
 }
 """A file of another kind must not make DuckDB download what reads it."""
 
+READING = "READ_ONLY"
+
 OF_DUCKDB = "TYPE duckdb"
 """Of an attached file: DuckDB does not look what else it may be."""
 
@@ -217,11 +219,10 @@ def _unwritten(path: Path) -> OpenFile:
 def _make(path: Path) -> None:
     """An empty catalog at `path`, unless another process has made one meanwhile."""
     make_folder(path.parent)
-    options = f"{OF_DUCKDB}, {WRITING}, {NEW}"
+    options = f"{WRITING}, {NEW}"
     with atomic_file(path, replaces=False) as temporary, translated(path):
         try:
-            with closing(_attached(temporary, options, CACHE_SHARE)) as connection:
-                ensure_schema(connection, path, read_only=False)
+            with closing(_attached(temporary, path, options, CACHE_SHARE)) as connection:
                 run(connection, "CHECKPOINT")
         finally:
             beside(temporary, ".wal").unlink(missing_ok=True)
@@ -251,17 +252,8 @@ def _open_file(path: Path, *, writes: bool, cache: str, repairs: bool) -> OpenFi
 
 
 def _opened(path: Path, *, writes: bool, cache: str, whole: bool = False) -> OpenFile:
-    """An existing file; `whole`: all its metadata are read."""
-    with translated(path):
-        connection = _attached(path, f"{OF_DUCKDB}, {WRITING if writes else 'READ_ONLY'}", cache)
-        try:
-            if whole:
-                read_metadata(partial(run, connection))
-            ensure_schema(connection, path, read_only=not writes)
-        except BaseException:
-            connection.close()
-            raise
-    return OpenFile(connection, cache, is_writable=writes)
+    options = WRITING if writes else READING
+    return OpenFile(_attached(path, path, options, cache, whole=whole), cache, is_writable=writes)
 
 
 def read_metadata(execute: Callable[..., list[tuple[Any, ...]]]) -> None:
@@ -271,14 +263,18 @@ def read_metadata(execute: Callable[..., list[tuple[Any, ...]]]) -> None:
         execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
 
 
-def _attached(path: Path, options: str, cache: str) -> DuckDB:
-    """A connection whose default database is the file."""
+def _attached(path: Path, about: Path, options: str, cache: str, *, whole: bool = False) -> DuckDB:
+    """A connection whose default database is the file, a catalog that errors name so; `whole`: all
+    its metadata are read."""
     connection = memory_connection(memory_limit=cache)
     try:
-        with translated(path):
+        with translated(about):
             run(connection, f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-            run(connection, f"ATTACH {literal(path)} AS catalog ({options})")
+            run(connection, f"ATTACH {literal(path)} AS catalog ({OF_DUCKDB}, {options})")
             run(connection, "USE catalog")
+            if whole:
+                read_metadata(partial(run, connection))
+            ensure_schema(connection, about, read_only=options == READING)
     except BaseException:
         connection.close()
         raise
