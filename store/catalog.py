@@ -530,28 +530,21 @@ class Catalog(Session):
         and by how their bytes were compared (`verified`: see `ModelRecord`); the file's bytes."""
         with self.snapshot():
             by_id = self.recipes()
-            counts = {
-                "bases": self.rows(
-                    "SELECT base, models, indexed, labelled, datasets FROM coverage"
-                ),
-                "recipes": [
-                    {"base": base, "id": id, "rank": by_id[id].rank, "dim": by_id[id].dim}
-                    | {"models": n}
-                    for id, base, n in count_by_recipe(self)
-                ],
-                "statuses": dict(
-                    self.execute(
-                        "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
-                    )
-                ),
-                "verified": dict(
-                    self.execute(
-                        "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
-                        "WHERE status = 'indexed' GROUP BY way ORDER BY way"
-                    )
-                ),
-            }
-        return {"path": str(self.path), "bytes": file_size(self.path), **counts}
+            bases = self.rows("SELECT base, models, indexed, labelled, datasets FROM coverage")
+            recipes = [
+                {"base": base, "id": id, "rank": by_id[id].rank, "dim": by_id[id].dim, "models": n}
+                for id, base, n in count_by_recipe(self)
+            ]
+            statuses = self.execute(
+                "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
+            )
+            verified = self.execute(
+                "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
+                "WHERE status = 'indexed' GROUP BY way ORDER BY way"
+            )
+        counts = {"statuses": dict(statuses), "verified": dict(verified)}
+        file = {"path": str(self.path), "bytes": file_size(self.path)}
+        return {**file, "bases": bases, "recipes": recipes, **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """Seconds and bytes that one model's fingerprint took, on average, in the run that indexed

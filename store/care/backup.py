@@ -153,24 +153,19 @@ def _fill(session: Session, name: str) -> int:
 OTHER_FILES = {".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".safetensors", ".duckdb"}
 """Endings that nobody gives a folder."""
 
+_OF_MODELS = (
+    "SELECT m.base, m.id AS model, t.* EXCLUDE ({}) FROM {} t JOIN models m ON m.key = t.model"
+)
+
 _TABLES = {
     # `id` as before, for readers of older exports
     "models": "SELECT id AS model, * FROM models ORDER BY base, id",
-    "slots": (
-        "SELECT m.base, m.id AS model, s.* EXCLUDE (model, sketch) "
-        "FROM slots s JOIN models m ON m.key = s.model ORDER BY ALL"
-    ),
-    "linear_sketches": (
-        "SELECT m.base, m.id AS model, l.* EXCLUDE (model) "
-        "FROM linear_sketches l JOIN models m ON m.key = l.model ORDER BY ALL"
-    ),
-    "footprints": (
-        "SELECT m.base, m.id AS model, f.* EXCLUDE (model, tokens) "
-        "FROM footprints f JOIN models m ON m.key = f.model ORDER BY ALL"
-    ),
+    "slots": _OF_MODELS.format("model, sketch", "slots") + " ORDER BY ALL",
+    "linear_sketches": _OF_MODELS.format("model", "linear_sketches") + " ORDER BY ALL",
+    "footprints": _OF_MODELS.format("model, tokens", "footprints") + " ORDER BY ALL",
     "data_sets": "SELECT * FROM data_sets ORDER BY base, name",
     "data_sketches": "SELECT * FROM data_sketches ORDER BY ALL",
-    "base_signatures": ("SELECT * EXCLUDE (runs, invariants) FROM base_signatures ORDER BY base"),
+    "base_signatures": "SELECT * EXCLUDE (runs, invariants) FROM base_signatures ORDER BY base",
     "fingerprints": "SELECT * FROM fingerprints ORDER BY base, model, recipe",
 }
 
@@ -260,7 +255,4 @@ def _statements(session: Session) -> Iterator[str]:
             f"FROM {table} t JOIN models m ON m.key = t.model WHERE {these}"
         )
     for table in ("slots", "linear_sketches", "footprints"):
-        yield (
-            f"SELECT m.base, m.id, t.* EXCLUDE (model) FROM {table} t "
-            f"JOIN models m ON m.key = t.model WHERE {these}"
-        )
+        yield f"{_OF_MODELS.format('model', table)} WHERE {these}"

@@ -179,8 +179,12 @@ def select_models(
         f"FROM models m WHERE {where}{order}",
         values,
     )
-    recipes = _recipes_by_key(session, [row["key"] for row in rows])
-    return [ModelRow.of_columns(row, recipes.get(row["key"], ())) for row in rows]
+    recipes: dict[int, list[str]] = {row["key"]: [] for row in rows}
+    for recipe, table in tables(session):
+        sql = f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))"
+        for key in session.column(sql, [list(recipes)]):
+            recipes[key].append(recipe)
+    return [ModelRow.of_columns(row, recipes[row["key"]]) for row in rows]
 
 
 def count_models(session: Session, conditions: Sequence[Condition]) -> int:
@@ -211,17 +215,6 @@ def select_keys(session: Session, conditions: Sequence[Condition]) -> list[int]:
 def _joined(conditions: Sequence[Condition]) -> tuple[str, list[object]]:
     where = " AND ".join(c.sql for c in conditions) or "TRUE"
     return where, [v for c in conditions for v in c.values]
-
-
-def _recipes_by_key(session: Session, keys: list[int]) -> dict[int, tuple[str, ...]]:
-    recipes: dict[int, tuple[str, ...]] = {}
-    for recipe, table in tables(session):
-        keys_there = session.column(
-            f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))", [keys]
-        )
-        for key in keys_there:
-            recipes[key] = (*recipes.get(key, ()), recipe)
-    return recipes
 
 
 def select_labels(session: Session, keys: Sequence[int]) -> dict[int, ModelLabel]:

@@ -29,14 +29,9 @@ class BaseRecord:
 
     def completed(self, other: BaseRecord) -> BaseRecord:
         """The same, with what it lacks of what another one says."""
-        return BaseRecord(
-            base=self.base,
-            revision=self.revision or other.revision,
-            architecture=self.architecture or other.architecture,
-            shapes={**other.shapes, **self.shapes},
-            layout=self.layout or other.layout,
-            license=self.license or other.license,
-        )
+        names = ("revision", "architecture", "layout", "license")
+        known = {name: getattr(self, name) or getattr(other, name) for name in names}
+        return BaseRecord(base=self.base, shapes={**other.shapes, **self.shapes}, **known)
 
 
 def select_bases(session: Session) -> list[str]:

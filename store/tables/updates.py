@@ -106,10 +106,8 @@ def _statistics(
     places = [Slot(*place) for place in zip(*columns, strict=True)]
     slots = sorted(set(places))
     column_of = {slot: column for column, slot in enumerate(slots)}
-    at = rows, np.array([column_of[place] for place in places], dtype=np.int64)
-    statistics = []
-    for name in SLOT_NUMBERS:
-        matrix = np.full((len(keys), len(slots)), np.nan)
-        matrix[at] = table.column(name).to_numpy()
-        statistics.append(matrix)
-    return tuple(slots), statistics
+    statistics = np.full((len(SLOT_NUMBERS), len(keys), len(slots)), np.nan)
+    at = np.array([column_of[place] for place in places], dtype=np.int64)
+    for matrix, name in zip(statistics, SLOT_NUMBERS, strict=True):
+        matrix[rows, at] = table.column(name).to_numpy()
+    return tuple(slots), list(statistics)
