@@ -141,19 +141,17 @@ def _row(outcome: records.Outcome) -> dict[str, Any]:
             for f in outcome.fingerprints
         ]
         row["slots"] = [slot_row(stats) for stats in outcome.slots]
-        row["linear"] = outcome.linear and _linear_row(outcome.linear)
+        if (linear := outcome.linear) is not None:
+            layers = [
+                {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
+                for (stack, layer), numbers in linear.layers.items()
+            ]
+            pooled = linear.pooled.tolist()
+            row["linear"] = {"recipe": linear.recipe, "pooled": pooled, "layers": layers}
     if outcome.footprint is not None:
         own = {"own_tokenizer": outcome.footprint.own_tokenizer or None}
         row["footprint"] = footprint_row(outcome.footprint) | own
     return row
-
-
-def _linear_row(linear: records.LinearSketch) -> dict[str, Any]:
-    layers = [
-        {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
-        for (stack, layer), numbers in linear.layers.items()
-    ]
-    return {"recipe": linear.recipe, "pooled": linear.pooled.tolist(), "layers": layers}
 
 
 def _outcome(row: Mapping[str, Any], recipes: Mapping[str, records.Recipe]) -> records.Outcome:
@@ -165,27 +163,18 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, records.Recipe]) -> r
         if row["code"] not in REASONS:
             raise ValueError("a code that this deltadex does not know")
         return records.Refused(model=model, code=row["code"], reason=row["reason"], **cost)
-    return records.Indexed(
-        model=model,
-        fingerprints=tuple(
-            records.Fingerprint(
-                recipe=recipes[v["recipe"]], vector=fixed(v["vector"]), norm=v["norm"]
-            )
-            for v in row["vectors"]
-        ),
-        slots=tuple(slot_stats(slot) for slot in row["slots"]),
-        linear=row["linear"] and _linear(row["linear"], recipes),
-        **cost,
+    linear = row["linear"] and records.LinearSketch(
+        recipe=recipes[row["linear"]["recipe"]].id,
+        pooled=fixed(row["linear"]["pooled"]),
+        layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in row["linear"]["layers"]},
     )
-
-
-def _linear(
-    entry: Mapping[str, Any], recipes: Mapping[str, records.Recipe]
-) -> records.LinearSketch:
-    return records.LinearSketch(
-        recipe=recipes[entry["recipe"]].id,
-        pooled=fixed(entry["pooled"]),
-        layers={(e["stack"], e["layer"]): fixed(e["numbers"]) for e in entry["layers"]},
+    fingerprints = [
+        records.Fingerprint(recipe=recipes[v["recipe"]], vector=fixed(v["vector"]), norm=v["norm"])
+        for v in row["vectors"]
+    ]
+    slots = tuple(slot_stats(slot) for slot in row["slots"])
+    return records.Indexed(
+        model=model, fingerprints=tuple(fingerprints), slots=slots, linear=linear, **cost
     )
 
 
@@ -371,7 +360,11 @@ def commit_part(
     if said.completed(before) != before:
         catalog.save_base(said)
     for outcome in news:
-        known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
+        row = models.ModelRow.of_outcome(outcome, part.written_at)
+        last = known.get(row.id)
+        if last and last.signature == row.signature and row.status == "indexed":
+            row = replace(row, recipes=tuple(sorted({*last.recipes, *row.recipes})))
+        known[row.id] = row
     return news
 
 
@@ -380,14 +373,3 @@ def _is_news(outcome: records.Outcome, part: Part, known: models.ModelRow | None
         return models.may_record(outcome, None)
     is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
     return not is_older and not known.has(outcome) and models.may_record(outcome, known)
-
-
-def _known(outcome: records.Outcome, part: Part, before: models.ModelRow | None) -> models.ModelRow:
-    after = models.ModelRow.of_outcome(outcome, part.written_at)
-    if (
-        before is None
-        or before.signature != after.signature
-        or not isinstance(outcome, records.Indexed)
-    ):
-        return after
-    return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))
