@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,11 +25,10 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
-from .footprints import NO_TOKENIZER, Vocabularies
+from .footprints import vocabulary_of
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
 from .responses import FamilyResponses, Smoothed
-from .vocabulary import Vocabulary
-from .word_rows import SHRINKAGE, TokenRows, tells, usual_reading
+from .word_rows import SHRINKAGE, Tokens, tells, touched_ranks
 
 FEWEST_KNOWN = 8
 """Models with a footprint, of either family, from which a probability is known."""
@@ -50,8 +49,62 @@ FEWEST_RANKED = 4
 
 MODELS_AT_ONCE = 500
 
-Tokens = Int64[np.ndarray, " tokens"]
 Matrix = Float64[np.ndarray, "models words"]
+By = Literal["footprints", "answers"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worded:
+    """Models of a family, at some rows of its view, by the words that training touched, or by those
+    that their updates answer to more than usual; `matrix`: a row for each of some models, over some
+    of the `words`, of zeros where nothing is known."""
+
+    view: FamilyView
+    rows: Rows
+    words: Iterable[str]
+    matrix: Callable[[Rows, Sequence[str]], Matrix]
+
+    def units(self, words: Sequence[str]) -> Iterator[Matrix]:
+        """Rows of unit length, `MODELS_AT_ONCE` models at a time."""
+        for some in np.array_split(self.rows, 1 + len(self.rows) // MODELS_AT_ONCE):
+            yield unit(self.matrix(some, words))
+
+    def usual(self, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
+        """The mean of the family's cohort; `RequestError` as `mean_of`."""
+        cohort = np.intersect1d(Cohort.of(self.view).rows, self.rows)
+        return mean_of(self.view.base, replace(self, rows=cohort).units(words))
+
+
+def worded(catalog: Catalog, view: FamilyView) -> dict[By, Worded]:
+    """A family's models by their footprints, and those that have none by what they answer to."""
+    found: dict[By, Worded] = {}
+    rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
+    footprints = whole(view, np.intersect1d(Cohort.of(view).rows, rows))
+    if (usual := Tokens.usual(footprints)) is not None:
+        naming = (one for one in footprints if one is not None)
+        one = next(one for one in naming if one.tokenizer == usual.tokenizer)
+
+        def touched(some: Rows, words: Sequence[str]) -> Matrix:
+            return touched_matrix(catalog, view, whole(view, some), words)
+
+        words = vocabulary_of(catalog, view.base, one).words
+        found["footprints"] = Worded(view, rows, words, touched)
+    if (responses := FamilyResponses.of(catalog, view)) is not None:
+        answering = np.setdiff1d(np.searchsorted(view.keys, responses.keys), rows)
+        answered = partial(more_than_usual, responses, view)
+        found["answers"] = Worded(view, answering, responses.lexicon.words, answered)
+    return found
+
+
+def whole(view: FamilyView, rows: Rows) -> list[Footprint | None]:
+    """The footprints of some models that name tokens and of which all rows were read: a token that
+    was not read is not one that is untouched."""
+    return [_whole(one) for one in view.footprints(view.keys[rows])]
+
+
+def _whole(footprint: Footprint | None) -> Footprint | None:
+    is_whole = footprint is not None and tells(footprint) and footprint.share == 1
+    return footprint if is_whole else None
 
 
 def touched_matrix(
@@ -59,123 +112,45 @@ def touched_matrix(
 ) -> Matrix:
     """Ranks of the tokens that are some words; zeros of what is not known."""
     columns = {word: place for place, word in enumerate(words)}
-    first = {one.tokenizer: one for one in footprints if one is not None}
-    known = {name: _columns_of(catalog, view, one, columns) for name, one in first.items()}
-    places = [_NOWHERE if one is None else known[one.tokenizer] for one in footprints]
-    return TokenRows.of(footprints, None).over(len(words), places).dense()
-
-
-_NOWHERE = np.full(1, -1)
+    places: dict[str | None, Int64[np.ndarray, " tokens"]] = {}
+    rows = np.zeros((len(footprints), len(words)))
+    for row, one in zip(rows, footprints, strict=True):
+        if one is None:
+            continue
+        if one.tokenizer not in places:
+            places[one.tokenizer] = _columns_of(catalog, view, one, columns)
+        inside = one.tokens < len(places[one.tokenizer])
+        place = places[one.tokenizer][one.tokens[inside]]
+        row[place[place >= 0]] = touched_ranks(one.strengths)[inside][place >= 0]
+    return rows
 
 
 def _columns_of(
     catalog: Catalog, view: FamilyView, footprint: Footprint, columns: Mapping[str, int]
-) -> Tokens:
-    """The column of each token, −1 of one that is none of the words."""
+) -> Int64[np.ndarray, " tokens"]:
+    """The column of each token, −1 of one that is none of the words; none without a vocabulary."""
     try:
-        vocabulary = vocabulary_of(catalog, view, footprint)
+        vocabulary = vocabulary_of(catalog, view.base, footprint)
     except RequestError:
-        return _NOWHERE
+        return np.zeros(0, dtype=np.int64)
     places = np.full(len(vocabulary), -1, dtype=np.int64)
     for word, token in vocabulary.words.items():
         places[token] = columns.get(word, -1)
     return places
 
 
-def shared_words(mine: Iterable[str], theirs: Worded) -> list[str]:
-    """Words of both, sorted; `RequestError` where they are too few."""
-    words = sorted(set(mine) & set(theirs.words))
-    if len(words) < FEWEST_WORDS:
-        raise RequestError(
-            f"{theirs.view.base}: too few words are shared, {len(words)} of {FEWEST_WORDS}"
-        )
-    return words
+def more_than_usual(
+    responses: FamilyResponses, view: FamilyView, rows: Rows, words: Sequence[str]
+) -> Matrix:
+    """What some models answer to beyond their own mean over all words."""
+    places = np.searchsorted(responses.keys, view.keys[rows])
+    return _beyond_mean(responses, responses.smoothed(places), words)
 
 
-def vocabulary_of(catalog: Catalog, view: FamilyView, footprint: Footprint) -> Vocabulary:
-    """That of a footprint's tokens; `RequestError` where none is kept."""
-    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(view.base)
-    if sha256 is None:
-        raise RequestError(NO_TOKENIZER.format(base=view.base))
-    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
-
-
-def whole(footprints: Sequence[Footprint | None]) -> list[Footprint | None]:
-    """Those that name tokens and of which all rows were read: a token that was not read is not one
-    that is untouched."""
-    return [
-        one if one is not None and tells(one) and one.share == 1 else None for one in footprints
-    ]
-
-
-@dataclass(slots=True, eq=False)
-class Touched:
-    """Models by the words that training touched; `rows`: of the view."""
-
-    view: FamilyView
-    rows: Rows
-    catalog: Catalog
-    vocabulary: Vocabulary
-
-    @property
-    def words(self) -> Iterable[str]:
-        return self.vocabulary.words
-
-    def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
-        footprints = whole(self.view.footprints(self.view.keys[rows]))
-        return touched_matrix(self.catalog, self.view, footprints, words)
-
-
-@dataclass(slots=True, eq=False)
-class Answering:
-    """Models by the words that their updates answer to more than usual."""
-
-    view: FamilyView
-    rows: Rows
-    responses: FamilyResponses
-
-    @property
-    def answered(self) -> Rows:
-        """Of all models whose answers are known."""
-        return np.searchsorted(self.view.keys, self.responses.keys)
-
-    @property
-    def words(self) -> Iterable[str]:
-        return self.responses.lexicon.words
-
-    def matrix(self, rows: Rows, words: Sequence[str]) -> Matrix:
-        places = np.searchsorted(self.responses.keys, self.view.keys[rows])
-        return self.more_than_usual(self.responses.smoothed(places), words)
-
-    def more_than_usual(self, smoothed: Smoothed, words: Sequence[str]) -> Matrix:
-        place_of = {word: place for place, word in enumerate(self.words)}
-        answers = smoothed[:, [place_of[word] for word in words]]
-        return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
-
-
-Worded = Touched | Answering
-
-
-def worded(catalog: Catalog, view: FamilyView) -> list[Worded]:
-    """A family's models by their footprints, and those that have none by what they answer to."""
-    found: list[Worded] = []
-    rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
-    cohort = np.intersect1d(Cohort.of(view).rows, rows)
-    footprints = whole(view.footprints(view.keys[cohort]))
-    if (usual := usual_reading(footprints)) is not None:
-        one = next(one for one in footprints if one is not None and one.tokenizer == usual[0])
-        found.append(Touched(view, rows, catalog, vocabulary_of(catalog, view, one)))
-    responses = FamilyResponses.of(catalog, view)
-    if responses is not None:
-        every = Answering(view, rows, responses)
-        found.append(replace(every, rows=np.setdiff1d(every.answered, rows)))
-    return found
-
-
-def unit_rows(side: Worded, rows: Rows, words: Sequence[str]) -> Iterator[Matrix]:
-    """Rows of unit length, `MODELS_AT_ONCE` models at a time."""
-    for some in np.array_split(rows, 1 + len(rows) // MODELS_AT_ONCE):
-        yield unit(side.matrix(some, words))
+def _beyond_mean(responses: FamilyResponses, smoothed: Smoothed, words: Sequence[str]) -> Matrix:
+    place_of = {word: place for place, word in enumerate(responses.lexicon.words)}
+    answers = smoothed[:, [place_of[word] for word in words]]
+    return np.asarray(np.maximum(answers - answers.mean(axis=1, keepdims=True), 0))
 
 
 def unit(rows: Matrix) -> Matrix:
@@ -257,7 +232,7 @@ class _Asked:
 
     words: Iterable[str]
     rows: Callable[[Sequence[str]], Matrix]
-    others: tuple[type, ...]
+    others: tuple[By, ...]
     footprints: Sequence[Footprint] = ()
 
 
@@ -265,19 +240,17 @@ def _queries(catalog: Catalog, view: FamilyView, query: ResolvedQuery) -> list[_
     """By footprints where the query has one, whose tokens are compared with what models without
     one answer to, too; else by what it answers to. `RequestError` where it has neither."""
     own = view.rows([] if query.itself is None else [query.itself])
-    sides: dict[type, Worded] = {type(side): side for side in worded(catalog, view)}
+    sides = worded(catalog, view)
     try:
         by_footprints = _by_footprints(catalog, view, query, own)
     except RequestError:
-        mine = sides.get(Answering)
-        matrix = _answers_of(mine, own, query) if isinstance(mine, Answering) else None
-        if mine is None or matrix is None:
+        if (matrix := _answers_of(catalog, view, own, query)) is None:
             raise
-        return [_by_answers(mine, matrix, (Touched, Answering))]
-    mine = sides.get(Touched)
+        return [_by_answers(sides["answers"], matrix, ("footprints", "answers"))]
+    mine = sides.get("footprints")
     if mine is None or not len(own):
         return [by_footprints]
-    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), (Answering,))]
+    return [by_footprints, _by_answers(mine, partial(mine.matrix, own), ("answers",))]
 
 
 def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own: Rows) -> _Asked:
@@ -288,8 +261,7 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
     else:
         first = next(iter(view.footprints(view.keys[own])), None)
     cohort = Cohort.of(view).rows
-    others = whole(view.footprints(view.keys[cohort[~np.isin(cohort, own)]]))
-    (first,) = whole([first])
+    others, first = whole(view, cohort[~np.isin(cohort, own)]), _whole(first)
     if first is None:
         raise RequestError(
             f"{query.model} has no footprint that names tokens, and what its update answers to "
@@ -307,43 +279,40 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
         matrix = unit(touched_matrix(catalog, view, known, words))
         return unit(matrix - mean_of(view.base, [matrix]))
 
-    return _Asked(vocabulary_of(catalog, view, first).words, rows, (Touched,), known)
+    return _Asked(vocabulary_of(catalog, view.base, first).words, rows, ("footprints",), known)
 
 
 def _by_answers(
-    mine: Worded, matrix: Callable[[Sequence[str]], Matrix], others: tuple[type, ...]
+    mine: Worded, matrix: Callable[[Sequence[str]], Matrix], others: tuple[By, ...]
 ) -> _Asked:
     def rows(words: Sequence[str]) -> Matrix:
-        return unit(unit(matrix(words)) - _usual(mine, words))
+        return unit(unit(matrix(words)) - mine.usual(words))
 
     return _Asked(mine.words, rows, others)
 
 
-def _usual(side: Worded, words: Sequence[str]) -> Float64[np.ndarray, " words"]:
-    """The mean of a family's cohort."""
-    rows = np.intersect1d(Cohort.of(side.view).rows, side.rows)
-    return mean_of(side.view.base, unit_rows(side, rows, words))
-
-
 def _answers_of(
-    family: Answering, own: Rows, query: ResolvedQuery
+    catalog: Catalog, view: FamilyView, own: Rows, query: ResolvedQuery
 ) -> Callable[[Sequence[str]], Matrix] | None:
     """What a query answers to, stored or not; None where that is not known."""
-    if np.isin(own, family.answered).any():
-        return partial(family.matrix, own)
+    responses = FamilyResponses.of(catalog, view)
+    if responses is None:
+        return None
+    if np.isin(view.keys[own], responses.keys).any():
+        return partial(more_than_usual, responses, view, own)
     if query.footprint is None:
         return None
-    fresh = family.responses.of_fresh(query.footprint, query.kind)
-    return None if fresh is None else partial(family.more_than_usual, fresh)
+    fresh = responses.of_fresh(query.footprint, query.kind)
+    return None if fresh is None else partial(_beyond_mean, responses, fresh)
 
 
 def _comparisons(
     catalog: Catalog, asked: Sequence[_Asked], other: FamilyView, reasons: list[str]
 ) -> Iterator[_ComparedFamily]:
     """The query with another family's models of each sort; `reasons` has why one cannot be."""
-    sides = worded(catalog, other)
-    for query, theirs in product(asked, sides):
-        if isinstance(theirs, query.others):
+    sides = worded(catalog, other).items()
+    for query, (by, theirs) in product(asked, sides):
+        if by in query.others:
             try:
                 yield _compare(catalog, query, theirs)
             except RequestError as err:
@@ -352,10 +321,14 @@ def _comparisons(
 
 def _compare(catalog: Catalog, asked: _Asked, theirs: Worded) -> _ComparedFamily:
     """`RequestError` where either family has too few models, or they share too few words."""
-    words = shared_words(asked.words, theirs)
-    queries, mean = asked.rows(words), _usual(theirs, words)
+    words = sorted(set(asked.words) & set(theirs.words))
+    if len(words) < FEWEST_WORDS:
+        raise RequestError(
+            f"{theirs.view.base}: too few words are shared, {len(words)} of {FEWEST_WORDS}"
+        )
+    queries, mean = asked.rows(words), theirs.usual(words)
     parts = []
-    for rows in unit_rows(theirs, theirs.rows, words):
+    for rows in theirs.units(words):
         parts.append(np.where(rows.any(axis=1), queries @ unit(rows - mean).T, np.nan))
     cosines = np.concatenate(parts, axis=1)
     rows = theirs.rows[here := np.isfinite(cosines[0])]

@@ -17,8 +17,8 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import combinations_with_replacement, compress
+from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,9 +27,9 @@ import xxhash
 from ..arrays import Bool, Float64, Int64, Shaped, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
-from . import word_rows
 from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantiles
-from .whitening import Seen, Whitening
+from .whitening import Columns, Seen, Whitening
+from .word_rows import KINDS, SHRINKAGE, Answers, Tokens, WordRows
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -73,8 +73,6 @@ HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
 Thing = TypeVar("Thing")
-
-ReadWords = Callable[[Sequence[Footprint | None]], word_rows.WordRows]
 
 HELD_MODELS = 4_000
 """Models of which is held what later searches need: 18 KB each of comparison with the cohort."""
@@ -159,60 +157,34 @@ def weights_by_kinds(blocks: Sequence[str], kinds: Sequence[str]) -> Weights:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traits:
-    """What normalisation knows of some models: a row of numbers each, which a file can hold.
+class Traits(Columns):
+    """What normalisation knows of some models: the kind, as a place among the family's; which
+    blocks it has, 0 or 1, as a budget does not show every side; the centres and standard deviations
+    of its cosines with strangers; its normalised scores with the cohort, less their mean, NaN where
+    a model of the cohort does not count."""
 
-    The kind, as a place among the family's; whether the model has each block, 0 or 1; the centres
-    of its cosines with strangers, by block and kind; their standard deviations; its normalised
-    scores with the cohort, less their mean, NaN where a model of the cohort does not count.
-    """
-
-    numbers: Float64[np.ndarray, "models numbers"]
-    n_blocks: int
-    n_cohort: int
-
-    def take(self, rows: Rows) -> Traits:
-        return Traits(self.numbers[rows], self.n_blocks, self.n_cohort)
-
-    @property
-    def kinds(self) -> Codes:
-        return self.numbers[:, 0].astype(np.int64)
-
-    @property
-    def blocks(self) -> HasBlocks:
-        """Whether a model has a block at all, 0 or 1; a budget does not show every side."""
-        return self.numbers[:, 1 : 1 + self.n_blocks]
-
-    @property
-    def scales(self) -> Float64[np.ndarray, "2 blocks models kinds"]:
-        """Centres and spreads, which can be written to."""
-        middle = self.numbers[:, 1 + self.n_blocks : self.numbers.shape[1] - self.n_cohort]
-        n_kinds = middle.shape[1] // (2 * self.n_blocks)
-        return middle.reshape(len(middle), 2, self.n_blocks, n_kinds).transpose(1, 2, 0, 3)
+    kinds: Codes
+    blocks: HasBlocks
+    centres: Float64[np.ndarray, "models blocks kinds"]
+    spreads: Float64[np.ndarray, "models blocks kinds"]
+    scores: WithCohort
 
     @property
     def profile(self) -> WithCohort:
         """0 where a model of the cohort does not count."""
-        return np.asarray(np.nan_to_num(self._profile))
+        return np.asarray(np.nan_to_num(self.scores))
 
     @property
     def counts(self) -> CohortCounts:
         """Whether a model of the cohort counts: neither the model itself nor its copies."""
-        return np.asarray(~np.isnan(self._profile))
-
-    @property
-    def _profile(self) -> WithCohort:
-        return self.numbers[:, self.numbers.shape[1] - self.n_cohort :]
+        return np.asarray(~np.isnan(self.scores))
 
     def with_profile(self, scores: WithCohort) -> Traits:
         """The same models with their normalised scores with the cohort."""
         counts = self.counts
         n = np.maximum(counts.sum(axis=1, keepdims=True), 1)
         mean = np.where(counts, scores, 0.0).sum(axis=1, keepdims=True) / n
-        start = self.numbers.shape[1] - self.n_cohort
-        profile = np.where(counts, scores - mean, np.nan)
-        numbers = np.concatenate([self.numbers[:, :start], profile], axis=1)
-        return Traits(numbers, self.n_blocks, self.n_cohort)
+        return replace(self, scores=np.where(counts, scores - mean, np.nan))
 
 
 def measure_traits(
@@ -229,23 +201,16 @@ def measure_traits(
     `weights` say how much of a stranger each model of the cohort is, 0…1; `counts` whether it
     counts in the profile, if there is to be one.
     """
-    centres = np.zeros((*cosines.shape[:2], n_kinds))
+    centres = np.zeros((len(kinds), len(cosines), n_kinds))
     spreads = np.zeros_like(centres)
     for kind in range(n_kinds):
         of_kind = weights * (cohort_kinds == kind)[None, :]
         is_few = of_kind.sum(axis=1) < FEWEST_STRANGERS
         of_kind[is_few] = weights[is_few]
         for block, values in enumerate(cosines):
-            centres[block, :, kind], spreads[block, :, kind] = _centre_and_spread(values, of_kind)
+            centres[:, block, kind], spreads[:, block, kind] = _centre_and_spread(values, of_kind)
     np.maximum(spreads, LEAST_SPREAD, out=spreads)
-    shape = len(kinds), len(cosines) * n_kinds
-    parts = (
-        kinds[:, None].astype(np.float64),
-        blocks,
-        *(each.transpose(1, 0, 2).reshape(shape) for each in (centres, spreads)),
-        np.where(counts, 0.0, np.nan),
-    )
-    return Traits(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
+    return Traits(kinds, blocks, centres, spreads, np.where(counts, 0.0, np.nan))
 
 
 def _centre_and_spread(values: WithCohort, weights: WithCohort) -> tuple[Numbers, Numbers]:
@@ -295,16 +260,15 @@ def _pairs_of_kinds(
 def normalised(cosines: BlockPairs, left: Traits, right: Traits, weights: Weights) -> Pairs:
     """Σ over blocks of weight × z."""
     scores = np.zeros(cosines.shape[1:])
-    (centres, spreads), (other_centres, other_spreads) = left.scales, right.scales
     for one, other, rows, columns in _pairs_of_kinds(left.kinds, right.kinds):
         shares = _shares(weights[one, other], left.blocks[rows], right.blocks[columns])
         part = np.zeros((len(rows), len(columns)))
         for block, share in enumerate(shares):
             values = cosines[block][np.ix_(rows, columns)]
-            own = values - centres[block, rows, other][:, None]
-            own /= spreads[block, rows, other][:, None]
-            theirs = values - other_centres[block, columns, one][None, :]
-            theirs /= other_spreads[block, columns, one][None, :]
+            own = values - left.centres[rows, block, other][:, None]
+            own /= left.spreads[rows, block, other][:, None]
+            theirs = values - right.centres[columns, block, one][None, :]
+            theirs /= right.spreads[columns, block, one][None, :]
             part += share / 2 * (own + theirs)
         scores[np.ix_(rows, columns)] = part
     return scores
@@ -437,7 +401,7 @@ class Scored:
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:
-        """Everything but the sketches, for a file."""
+        """Of traits and what the cohort sees."""
         return np.concatenate([self.traits.numbers, self.seen.numbers], axis=1)
 
 
@@ -457,7 +421,7 @@ class Held(Generic[Thing]):
             found |= made
             held.update(made)
             if len(held) > HELD_MODELS:
-                for row in list(held)[: HELD_MODELS // 2]:
+                for row in list(held)[: -HELD_MODELS // 2]:
                     held.pop(row, None)
         return [found[row] for row in listed]
 
@@ -471,12 +435,10 @@ class FamilyScores:
         cohort: Cohort,
         recipe: Recipe,
         read: Callable[[Rows], SketchMatrix],
-        words: Sequence[word_rows.WordRows] = (),
-        readers: Sequence[ReadWords] = (),
+        words: Sequence[WordRows] = (),
     ) -> None:
-        """Of a cohort, whose sketches `read` gives by rows, and its words of each sort, that
-        `readers` give of footprints; of equal models it has the first. Peak: these sketches and
-        their cosines."""
+        """Of a cohort, whose sketches `read` gives by rows, and its words of each sort; of equal
+        models it has the first. Peak: these sketches and their cosines."""
         self.kinds = cohort.kinds
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         features, of_rows = read(cohort.rows), cohort.of_models[cohort.rows]
@@ -485,15 +447,15 @@ class FamilyScores:
         self.cohort = cohort.rows[distinct]
         self._cohort_kinds, self._cohort_blocks = (of_each[distinct] for of_each in own)
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
-        self._traits_held: Held[Float64[np.ndarray, " numbers"]] = Held()
+        self._held: Held[Float64[np.ndarray, " numbers"]] = Held()
         self._words_held: Held[Sequence[ScoredWords]] = Held()
-        self._readers = readers
         self._file: TraitFile | None = None
         self._are_read = np.zeros(0, np.bool_)
         self._recipe = recipe
         self._features = features.take(distinct)
         self.has_sketches = bool(self._features.has_sketches.any())
-        self._words = [WordScores(some.take(distinct)) for some in words]
+        enough = (some for some in words if some.are_here.sum() >= FEWEST_FOOTPRINTS)
+        self._words = [WordScores(some.take(distinct)) for some in enough]
         self._measure(cosines[:, distinct][:, :, distinct])
 
     @classmethod
@@ -514,15 +476,10 @@ class FamilyScores:
     def _of(cls, view: FamilyView) -> FamilyScores:
         cohort = Cohort.of(view)
         footprints = view.footprints(view.keys[cohort.rows])
-        known = [(read(footprints), read) for read in _readers(footprints)]
-        known = [(some, read) for some, read in known if some.are_here.sum() >= FEWEST_FOOTPRINTS]
-        family = cls(
-            cohort,
-            view.recipe,
-            lambda rows: view.sketches(view.keys[rows]),
-            [some for some, _ in known],
-            [read for _, read in known],
-        )
+        # the surest sort first
+        sorts = (Tokens.usual(footprints), Answers.usual(footprints))
+        words = [WordRows.of(sort, footprints) for sort in sorts if sort is not None]
+        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]), words)
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
             family._file = view.trait_file(family._digest(view), family.strangers.numbers.shape[1])
             family._are_read = np.zeros(len(view), np.bool_)
@@ -542,7 +499,7 @@ class FamilyScores:
         features: SketchMatrix,
         kinds: Sequence[str],
         rows: Sequence[int],
-        words: Sequence[word_rows.WordRows] = (),
+        words: Sequence[WordRows] = (),
     ) -> Scored:
         """Some models, compared with the cohort; the row of one that is not stored is −1."""
         cosines, codes = features.cosines(self._features), codes_of(kinds, self.kinds)
@@ -554,101 +511,80 @@ class FamilyScores:
             whitened, *own, self._cohort_kinds, weights, counts, len(self.kinds)
         )
         first = normalised(whitened, traits, self._traits, self._weights)
-        known = [s.prepare(w, places) for s, w in zip(self._words, words, strict=False)]
+        known = [s.prepare(w, places) for s in self._words for w in words if w.sort is s.sort]
         return Scored(features, traits.with_profile(first), seen, known)
 
-    def fresh_words(
-        self, view: FamilyView, footprint: Footprint | None
-    ) -> Sequence[word_rows.WordRows]:
+    def fresh_words(self, view: FamilyView, footprint: Footprint | None) -> Sequence[WordRows]:
         """Those of a model that is not stored, for `prepare`."""
         if footprint is None:
             return ()
-        return [read([view.comparable(footprint)]) for read in self._readers]
-
-    def of_cohort(self, rows: Rows) -> Scored | None:
-        """Some models that are all of the cohort, whose cosines with one another are known."""
-        places = self._places(rows.tolist())
-        if (places < 0).any():
-            return None
-        return replace(self.strangers.take(places), features=self._known.take(places))
+        return [WordRows.of(s.sort, [view.comparable(footprint)]) for s in self._words]
 
     def stored(self, view: FamilyView, rows: Rows) -> Scored:
-        """Some stored models; what is known of the latest of them is held."""
-        sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
-        places = self._places(listed)
+        """Some stored models; what is known of the latest of them is held, and the cosines of the
+        cohort's."""
+        places = self._places(rows.tolist())
         if (places >= 0).all():
-            return replace(self.strangers.take(places), features=sketches)
-        if len(listed) > HELD_MODELS:
-            return replace(self._prepared(view, rows, sketches), words=self._words_of(view, rows))
-        numbers = self._numbers(view, rows, sketches)
-        n_traits, n_cohort = self._traits.numbers.shape[1], self._traits.n_cohort
-        traits = Traits(numbers[:, :n_traits], self._traits.n_blocks, n_cohort)
-        words: Iterator[Sequence[ScoredWords]] = iter(())
+            return replace(self.strangers.take(places), features=self._known.take(places))
+        sketches = view.sketches(view.keys[rows])
+        numbers, n_traits = self._numbers(view, rows, sketches), self._traits.numbers.shape[1]
+        words: Sequence[ScoredWords] = ()
         if self._words:
-            each = self._words_held.each(rows, lambda new: _each(self._words_of(view, rows[new])))
-            words = zip(*each, strict=True)
-        joined = [ScoredWords.joined(some) for some in words]
-        return Scored(sketches, traits, Seen(numbers[:, n_traits:], n_cohort), joined)
-
-    def _numbers(
-        self, view: FamilyView, rows: Rows, sketches: SketchMatrix
-    ) -> Float64[np.ndarray, "rows numbers"]:
-        """The traits of some stored models: of a small family they are held, of another read."""
-        if self._file is not None:
-            return self._from_file(self._file, view, rows, sketches)
-        return np.stack(
-            self._traits_held.each(
-                rows, lambda new: self._prepared(view, rows[new], sketches.take(new)).numbers
-            )
+            each = self._words_held.each(rows, lambda new: self._words_of(view, rows[new]))
+            words = [ScoredWords.joined(some) for some in zip(*each, strict=True)]
+        return Scored(
+            sketches,
+            self._traits.of_numbers(numbers[:, :n_traits]),
+            self._seen.of_numbers(numbers[:, n_traits:]),
+            words,
         )
 
-    def _words_of(self, view: FamilyView, rows: Rows) -> Sequence[ScoredWords]:
-        if not self._words:
-            return ()
+    def _words_of(self, view: FamilyView, rows: Rows) -> Iterator[Sequence[ScoredWords]]:
+        """Of every sort, model by model."""
         footprints, places = view.footprints(view.keys[rows]), self._places(rows.tolist())
-        pairs = zip(self._words, self._readers, strict=True)
-        return [scores.prepare(words(footprints), places) for scores, words in pairs]
+        words = [s.prepare(WordRows.of(s.sort, footprints), places) for s in self._words]
+        for place in range(len(rows)):
+            yield [some.take(np.array([place])) for some in words]
 
     def write_traits(self, view: FamilyView, goes_on: Callable[[], bool]) -> None:
         """Bring the family's file of traits up to date, so that no search computes them."""
-        if (file := self._file) is None:
+        if self._file is None:
             return
-        lacking = file.lacking(view.keys)
+        lacking = self._file.lacking(view.keys)
         for start in range(0, len(lacking), TRAITS_AT_ONCE):
             if not goes_on():
                 return
             rows = lacking[start : start + TRAITS_AT_ONCE]
-            self._from_file(file, view, rows, view.sketches(view.keys[rows]))
+            self._numbers(view, rows, view.sketches(view.keys[rows]))
 
-    def _prepared(self, view: FamilyView, rows: Rows, sketches: SketchMatrix) -> Scored:
-        listed = rows.tolist()
-        return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
-
-    def _from_file(
-        self, file: TraitFile, view: FamilyView, rows: Rows, sketches: SketchMatrix
+    def _numbers(
+        self, view: FamilyView, rows: Rows, sketches: SketchMatrix
     ) -> Float64[np.ndarray, "rows numbers"]:
-        """The traits of some models: read, or computed and written. Rows of the file are compared
-        with the sketches that they are of when they are first read."""
-        keys = view.keys[rows]
+        """Those of some stored models: of a small family they are held; of another they are read,
+        or computed and written. Rows of the file are compared with the sketches that they are of
+        when they are first read."""
+        file, keys = self._file, view.keys[rows]
+
+        def compute(places: Rows) -> Float64[np.ndarray, "rows numbers"]:
+            listed, some = rows[places].tolist(), sketches.take(places)
+            made = self.prepare(some, [view.kinds[row] for row in listed], listed).numbers
+            if file is not None:
+                file.append(keys[places], _checksums(some), made)
+            return made
+
+        if file is None:
+            return np.stack(self._held.each(rows, compute))
         if self._are_read[rows].all():
             is_known, numbers = file.read(keys)
             if is_known.all():
                 return numbers
-        checksums = _checksums(sketches)
-        is_known, numbers = file.read(keys, checksums)
+        is_known, numbers = file.read(keys, _checksums(sketches))
         self._are_read[rows[is_known]] = True
         if is_known.all():
             return numbers
         new = np.flatnonzero(~is_known)
-
-        def compute(places: Rows) -> Float64[np.ndarray, "rows numbers"]:
-            some = new[places]
-            made = self._prepared(view, rows[some], sketches.take(some)).numbers
-            file.append(keys[some], checksums[some], made)
-            return made
-
         # held too, as the file may be full, or another's
-        computed = np.stack(self._traits_held.each(rows[new], compute))
+        computed = np.stack(self._held.each(rows[new], lambda places: compute(new[places])))
         every = np.empty((len(rows), computed.shape[1]))
         every[is_known], every[new] = numbers, computed
         return every
@@ -669,7 +605,7 @@ class FamilyScores:
 
     def unwhitened(self, models: Scored) -> Scored:
         """The same models, with traits of their cosines as they are, and without a profile."""
-        cosines, counts = models.seen.cosines, models.traits.counts
+        cosines, counts = models.seen.cosines.transpose(1, 0, 2), models.traits.counts
         own = models.traits.kinds, models.traits.blocks
         weights = counts * _strangeness(self._whole(cosines, own))
         traits = measure_traits(cosines, *own, self._cohort_kinds, weights, counts, len(self.kinds))
@@ -711,14 +647,12 @@ class FamilyScores:
         kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
         # places order models as their ids do
         cohort = Cohort.sample([f"{place:06}" for place in kept], [kinds[place] for place in kept])
-        remaining = [s.strangers.rows.take(kept[cohort.rows]) for s in self._words]
-        enough = [some.are_here.sum() >= FEWEST_FOOTPRINTS for some in remaining]
-        words = [s.strangers.rows for s in compress(self._words, enough)]
+        words = [scores.strangers.rows for scores in self._words]
         family = FamilyScores(
             cohort,
             self._recipe,
             lambda rows: known.take(kept[rows]),
-            list(compress(remaining, enough)),
+            [some.take(kept[cohort.rows]) for some in words],
         )
         asked = family.prepare(
             known.take(left_out),
@@ -793,46 +727,40 @@ class KnownCosines(SketchMatrix):
         cosines: Float64[np.ndarray, "blocks all all"],
         rows: Int64[np.ndarray, " models"],
     ) -> None:
-        no_codes = np.broadcast_to(np.uint8(0), (len(rows), *whole.codes.shape[1:]))
-        super().__init__(whole.dims, whole.slots, whole.weights[rows], no_codes)
+        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[rows])
         self._whole, self._cosines, self._rows = whole, cosines, rows
 
     def take(self, rows: Rows) -> KnownCosines:
         return KnownCosines(self._whole, self._cosines, self._rows[rows])
 
     def cosines(self, other: SketchMatrix) -> BlockPairs:
-        assert isinstance(other, KnownCosines)
-        return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
-
-
-def _readers(footprints: Sequence[Footprint | None]) -> Iterator[ReadWords]:
-    """How the words of a family are read that has these footprints, the surest sort first."""
-    tokens, answers = word_rows.usual_reading(footprints), word_rows.answer_reading(footprints)
-    if tokens is not None:
-        yield partial(word_rows.TokenRows.of, reading=tokens)
-    if answers is not None:
-        yield partial(word_rows.AnswerRows.of, reading=answers)
+        if isinstance(other, KnownCosines) and other._cosines is self._cosines:
+            return np.asarray(self._cosines[:, self._rows][:, :, other._rows])
+        return super().cosines(other)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredWords:
-    """The words of some models, ready to be compared; a row of numbers each: the product with the
-    cohort's mean, the length without that mean, and traits of the cosines without it."""
+    """The words of some models, ready to be compared: their products with the cohort's mean, their
+    lengths without that mean, and traits of the cosines without it."""
 
-    rows: word_rows.WordRows
-    numbers: Float64[np.ndarray, "models numbers"]
+    rows: WordRows
+    toward: Numbers
+    lengths: Numbers
+    traits: Traits
 
     @classmethod
     def joined(cls, parts: Sequence[ScoredWords]) -> ScoredWords:
-        rows = word_rows.KnownRows.joined([part.rows for part in parts])
-        return cls(rows, np.concatenate([part.numbers for part in parts]))
+        return cls(
+            WordRows.joined([part.rows for part in parts]),
+            np.concatenate([part.toward for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            parts[0].traits.of_numbers(np.concatenate([part.traits.numbers for part in parts])),
+        )
 
     def take(self, rows: Rows) -> ScoredWords:
-        return ScoredWords(self.rows.take(rows), self.numbers[rows])
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(self.numbers[:, 2:], 1, 0)
+        toward, lengths = self.toward[rows], self.lengths[rows]
+        return ScoredWords(self.rows.take(rows), toward, lengths, self.traits.take(rows))
 
 
 class WordScores:
@@ -843,21 +771,21 @@ class WordScores:
     too (`related`); the sum is z again.
     """
 
-    def __init__(self, cohort: word_rows.WordRows) -> None:
-        products, self._here = cohort.products(cohort), cohort.are_here
-        self._mean = self._here / (self._here.sum() + word_rows.SHRINKAGE)
-        self._cohort = cohort.known(products)
-        toward, square = products @ self._mean, float(self._mean @ products @ self._mean)
-        self._square = square
-        self._sides = toward, lengths_without(self._here, toward, square)
+    def __init__(self, cohort: WordRows) -> None:
+        self.sort, self._cohort, self._here = cohort.sort, cohort.known(), cohort.are_here
+        self._mean = self._here / (self._here.sum() + SHRINKAGE)
+        products = self._cohort.products(self._cohort)
+        toward = products @ self._mean
+        self._square = float(self._mean @ toward)
+        self._sides = toward, lengths_without(self._here, toward, self._square)
         self.strangers = self.prepare(self._cohort, np.arange(len(self._here)))
 
-    def prepare(self, rows: word_rows.WordRows, places: Codes) -> ScoredWords:
+    def prepare(self, rows: WordRows, places: Codes) -> ScoredWords:
         """Some models, compared with the cohort; at some places of it, −1 for others."""
         products = rows.products(self._cohort)
         toward = products @ self._mean
-        sides = toward, lengths_without(rows.are_here, toward, self._square)
-        cosines = self._cosines(products, sides, self._sides)
+        lengths = lengths_without(rows.are_here, toward, self._square)
+        cosines = self._cosines(products, (toward, lengths), self._sides)
         is_other = (np.arange(len(self._here)) != places[:, None]) & (self._here > 0)
         traits = measure_traits(
             cosines[None],
@@ -866,9 +794,9 @@ class WordScores:
             self._cohort.kinds,
             is_other * _strangeness(cosines),
             is_other[:, :0],
-            len(word_rows.KINDS),
+            len(KINDS),
         )
-        return ScoredWords(rows, np.column_stack([*sides, traits.numbers]))
+        return ScoredWords(rows, toward, lengths, traits)
 
     def measure(self, z: Pairs, counts: CohortCounts) -> Pairs:
         """z of the cohort's pairs with their words, whose scales are measured."""
@@ -886,12 +814,12 @@ class WordScores:
         return np.where(self._both(left, right), self._null.of(total, *kinds), z)
 
     def _beyond_related(self, z: Pairs) -> Pairs:
-        low, high = self._cohort.related
+        low, high = self.sort.related
         return np.asarray(np.minimum(z, low) + np.maximum(z - high, 0.0))
 
     def _part(self, left: ScoredWords, right: ScoredWords) -> Pairs:
         products = left.rows.products(right.rows)
-        sides = (tuple(side.numbers[:, :2].T) for side in (left, right))
+        sides = ((side.toward, side.lengths) for side in (left, right))
         cosines = self._cosines(products, *sides)
         return normalised(cosines[None], left.traits, right.traits, _ALIKE)
 
@@ -905,7 +833,7 @@ class WordScores:
 
 
 Sides = Sequence[Float64[np.ndarray, " models"]]
-_ALIKE = np.ones((len(word_rows.KINDS), len(word_rows.KINDS), 1))
+_ALIKE = np.ones((len(KINDS), len(KINDS), 1))
 
 
 def lengths_without(
@@ -913,12 +841,6 @@ def lengths_without(
 ) -> Float64[np.ndarray, " models"]:
     """Of models less a mean, by their squares, their products with the mean, and its square."""
     return np.asarray(np.sqrt(np.maximum(squares - 2 * toward + mean, np.finfo(np.float32).eps)))
-
-
-def _each(words: Sequence[ScoredWords]) -> Iterator[Sequence[ScoredWords]]:
-    """Words of every sort, model by model."""
-    for place in range(len(words[0].numbers)):
-        yield [some.take(np.array([place])) for some in words]
 
 
 def _checksums(sketches: SketchMatrix) -> UInt64[np.ndarray, " models"]:

@@ -53,6 +53,14 @@ class Vocabularies:
         self._read = {}
 
 
+def vocabulary_of(catalog: Catalog, base: str, footprint: Footprint) -> Vocabulary:
+    """That of a footprint's tokens; `RequestError` where none is kept."""
+    sha256 = footprint.tokenizer or catalog.footprints.family_tokenizer(base)
+    if sha256 is None:
+        raise RequestError(NO_TOKENIZER.format(base=base))
+    return Vocabularies.of(catalog).get(catalog, sha256, footprint.own_tokenizer)
+
+
 @dataclass(frozen=True, slots=True)
 class FamilyFootprints:
     """The footprints of one family, and which tokenizer each is of. `keys`: of the models whose

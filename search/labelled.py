@@ -196,8 +196,7 @@ class PairSource:
         blocks, family = tuple(block_dims(view.recipe)), family_scores.FamilyScores.of(view)
         if family is not None and way in ("normalised", "raw", *blocks):
             if len(rows) <= COMPARED_AT_ONCE:
-                some = family.of_cohort(rows) or family.stored(view, rows)
-                return cls(family, some.take, way, blocks)
+                return cls(family, family.stored(view, rows).take, way, blocks)
             return cls(family, lambda some: family.stored(view, rows[some]), way, blocks)
         if way == "normalised":
             vectors = VectorScores.of(view)

@@ -550,10 +550,6 @@ def _scored(
     kinds = [view.kinds[row] for row in rows.tolist()]
     family = FamilyScores.of(of) if query.sketches is not None else None
     if family is not None and query.sketches is not None:
-        both = family.of_cohort(np.append(itself, rows)) if is_here else None
-        if both is not None:
-            asked, others = both.take(np.arange(1)), both.take(np.arange(1, len(rows) + 1))
-            return family.compare(asked, others), family.evidence
         if is_here:
             asked = family.stored(view, np.array([itself]))
         else:

@@ -275,10 +275,9 @@ class DataScores:
         kinds = self.family.kinds
         # a gradient meets a model's traits for its kind, else those for the first
         kind = kinds.index(KIND) if KIND in kinds else 0
-        seen = Traits(traits.numbers.copy(), traits.n_blocks, traits.n_cohort)
-        centres, spreads = seen.scales
-        centres[:, :, kind], spreads[:, :, kind] = centre, np.maximum(spread, LEAST_SPREAD)
-        return seen
+        centres, spreads = traits.centres.copy(), traits.spreads.copy()
+        centres[:, :, kind], spreads[:, :, kind] = centre.T, np.maximum(spread, LEAST_SPREAD).T
+        return replace(traits, centres=centres, spreads=spreads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,9 @@ is in the cohort changes none of its scores, and a copy has those of its origina
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,43 +35,47 @@ PAIRS_AT_ONCE = 2**16
 """Over all blocks: what they are computed from stays in the processor's cache."""
 
 
+AnyColumns = TypeVar("AnyColumns", bound="Columns")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """Some models as the cohort sees them, a row of numbers each, which a file can hold: the place
-    of the model itself, or of its nearest, in the cohort; how much of a copy that is, 0…1; block by
-    block its variance given the cohort and what that place explains of it; block by block its
-    cosines with the cohort."""
+class Columns:
+    """Arrays with a row for each of some models."""
 
-    numbers: Float64[np.ndarray, "models numbers"]
-    n_cohort: int
-
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> Seen:
-        return Seen(self.numbers[rows], self.n_cohort)
+    def take(self: AnyColumns, rows: Int64[np.ndarray, " rows"]) -> AnyColumns:
+        return replace(self, **{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
     @property
-    def place(self) -> Int64[np.ndarray, " models"]:
-        return self.numbers[:, 0].astype(np.int64)
+    def numbers(self) -> Float64[np.ndarray, "models numbers"]:
+        """All of them, for a file."""
+        parts = [getattr(self, one.name) for one in fields(self)]
+        return np.concatenate([part.reshape(len(part), _width(part)) for part in parts], axis=1)
 
-    @property
-    def share(self) -> Float64[np.ndarray, " models"]:
-        return self.numbers[:, 1]
+    def of_numbers(self: AnyColumns, numbers: Float64[np.ndarray, "others numbers"]) -> AnyColumns:
+        """The same columns of other models."""
+        columns, start = {}, 0
+        for one in fields(self):
+            own = getattr(self, one.name)
+            part = numbers[:, start : start + _width(own)].reshape(len(numbers), *own.shape[1:])
+            columns[one.name] = part.astype(own.dtype, copy=False)
+            start += _width(own)
+        return replace(self, **columns)
 
-    @property
-    def variance(self) -> Float64[np.ndarray, "blocks models"]:
-        return self.numbers[:, 2 : 2 + 2 * self._n_blocks : 2].T
 
-    @property
-    def explained(self) -> Float64[np.ndarray, "blocks models"]:
-        return self.numbers[:, 3 : 3 + 2 * self._n_blocks : 2].T
+def _width(column: np.ndarray) -> int:
+    return prod(column.shape[1:])
 
-    @property
-    def cosines(self) -> Float64[np.ndarray, "blocks models cohort"]:
-        flat = self.numbers[:, 2 + 2 * self._n_blocks :]
-        return flat.reshape(len(flat), self._n_blocks, self.n_cohort).transpose(1, 0, 2)
 
-    @property
-    def _n_blocks(self) -> int:
-        return int((self.numbers.shape[1] - 2) // (self.n_cohort + 2))
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen(Columns):
+    """Some models as the cohort sees them: the place of the model itself, or of its nearest, in the
+    cohort; how much of a copy that is, 0…1; block by block its variance given the cohort and what
+    that place explains of it; block by block its cosines with the cohort."""
+
+    place: Int64[np.ndarray, " models"]
+    share: Float64[np.ndarray, " models"]
+    given: Float64[np.ndarray, "models blocks 2"]
+    cosines: Float64[np.ndarray, "models blocks cohort"]
 
 
 class Whitening:
@@ -91,23 +97,21 @@ class Whitening:
         much of a stranger each model of the cohort is, 0…1."""
         n_models, n_cohort = whole.shape
         own = np.where(places >= 0, places, whole.argmax(axis=1) if n_cohort else 0)
-        rows, share = np.arange(n_models), np.ones(n_models)
-        columns = [own.astype(np.float64), share]
-        for known, inverse in zip(cosines, self._inverses, strict=True):
+        rows, given = np.arange(n_models), np.ones((n_models, len(cosines), 2))
+        for block, (known, inverse) in enumerate(zip(cosines, self._inverses, strict=True)):
             explained = known @ inverse
             # a model without the block has no cosines at all, and its variance is left at 0
-            columns.append(known.any(axis=1) - np.vecdot(known, explained))
-            columns.append(explained[rows, own] if n_cohort else share)
-        if n_cohort:
-            share -= strangers[rows, own]
-        flat = cosines.transpose(1, 0, 2).reshape(n_models, len(cosines) * n_cohort)
-        return Seen(np.concatenate([np.column_stack(columns), flat], axis=1), n_cohort)
+            given[:, block, 0] = known.any(axis=1) - np.vecdot(known, explained)
+            if n_cohort:
+                given[:, block, 1] = explained[rows, own]
+        share = 1.0 - strangers[rows, own] if n_cohort else np.ones(n_models)
+        return Seen(own, share, given, cosines.transpose(1, 0, 2))
 
     def __call__(
         self, cosines: Float64[np.ndarray, "blocks models others"], left: Seen, right: Seen
     ) -> Float64[np.ndarray, "blocks models others"]:
         """The whitened cosines of every pair, −1…1."""
-        if not left.n_cohort:
+        if not left.cosines.shape[2]:
             return cosines
         if cosines.shape[1] > cosines.shape[2]:
             return self(cosines.transpose(0, 2, 1), right, left).transpose(0, 2, 1)
@@ -147,9 +151,11 @@ def _correlations(
         first * second * between / determinant,
     )
     # of x and y, what each of the two places explains
-    of_left, others_known = left.cosines @ inverses, right.cosines.transpose(0, 2, 1)
-    x_own, x_other = left.explained[:, :, None], of_left[:, :, others_place]
-    y_own, y_other = inverses[:, place] @ others_known, right.explained[:, None, :]
+    of_left = left.cosines.transpose(1, 0, 2) @ inverses
+    others_known = right.cosines.transpose(1, 2, 0)
+    x_variance, x_own = left.given.T[..., None]
+    y_variance, y_other = right.given.T[:, :, None]
+    x_other, y_own = of_left[:, :, others_place], inverses[:, place] @ others_known
 
     def added(own: Terms, others: Terms, own_too: Terms, others_too: Terms) -> Terms:
         crossed = own * others_too + others * own_too
@@ -159,8 +165,8 @@ def _correlations(
 
     covariances = cosines - of_left @ others_known + added(x_own, x_other, y_own, y_other)
     variances = (
-        left.variance[:, :, None] + added(x_own, x_other, x_own, x_other),
-        right.variance[:, None, :] + added(y_own, y_other, y_own, y_other),
+        x_variance + added(x_own, x_other, x_own, x_other),
+        y_variance + added(y_own, y_other, y_own, y_other),
     )
     lengths = np.sqrt(np.maximum(variances, LEAST_VARIANCE).prod(axis=0))
     return np.asarray(np.clip(covariances / lengths, -1.0, 1.0))

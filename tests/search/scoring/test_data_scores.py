@@ -16,6 +16,10 @@ def _matrix(seed, n):
     return VectorMatrix(make_vectors(seed, n).astype(np.float32))
 
 
+def _scales(models):
+    return models.traits.centres, models.traits.spreads
+
+
 def _cosines(left, right):
     return left.vectors.astype(float) @ right.vectors.astype(float).T
 
@@ -28,14 +32,16 @@ def _expected(family, gradients, models, references=None):
     for row in range(len(gradients.features)):
         raw = []
         for others in (models, cohort):
-            centres, spreads = others.traits.scales[:, 0, :, full]
+            centres, spreads = (of[:, 0, full] for of in _scales(others))
             if references is not None:
                 seen = _cosines(references, others.features)  # (references, models)
                 n, variances = len(seen), seen.var(axis=0)
                 centres = np.median(seen, axis=0)
                 spreads = np.sqrt((n * variances + 4 * np.median(variances)) / (n + 4))
             cosines = _cosines(gradients.features, others.features)[row]
-            own_centres, own_spreads = gradients.traits.scales[:, 0, row, others.traits.kinds]
+            own_centres, own_spreads = (
+                of[row, 0, others.traits.kinds] for of in _scales(gradients)
+            )
             own = (cosines - own_centres) / own_spreads
             raw.append((own + (cosines - centres) / spreads) / 2)
         low, middle = np.quantile(raw[1], [0.158655, 0.5])

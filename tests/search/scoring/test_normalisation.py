@@ -62,8 +62,8 @@ def test_a_kind_of_few_models_takes_the_centre_of_all():
     traits = family_traits(cosines, kinds)
 
     others = [cosines[0, 5, k] for k in range(9) if k != 5]
-    assert traits.scales[0][0, 5, 0] == pytest.approx(np.median(others))
-    assert traits.scales[1][0, 5, 0] == pytest.approx(np.std(others))
+    assert traits.centres[5, 0, 0] == pytest.approx(np.median(others))
+    assert traits.spreads[5, 0, 0] == pytest.approx(np.std(others))
 
 
 @given(seed=st.integers(0, 10_000))
@@ -81,8 +81,8 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     )
 
     rows = np.arange(9) != 3
-    assert second.scales[0][:, rows] == pytest.approx(first.scales[0][:, rows])
-    assert second.scales[1][:, rows] == pytest.approx(first.scales[1][:, rows])
+    assert second.centres[rows] == pytest.approx(first.centres[rows])
+    assert second.spreads[rows] == pytest.approx(first.spreads[rows])
 
 
 @given(seed=st.integers(0, 10_000))
