@@ -30,7 +30,7 @@ KINDS = ("exact", "tied")
 FEWEST_TOUCHED = 20
 """Tokens of a footprint that is compared with others."""
 
-Touched = tuple[UInt32[np.ndarray, " touched"], Float32[np.ndarray, " touched"]]
+Touched = tuple[UInt32[np.ndarray, " _"], Float32[np.ndarray, " _"]]
 
 
 def tells(footprint: Footprint) -> bool:
