@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from math import log
 from typing import Any
@@ -73,12 +73,6 @@ class _Cluster:
         return self.mass - self.size * self.born
 
 
-@dataclass(slots=True)
-class _Component:
-    cluster: int | None = None
-    loose: list[int] = field(default_factory=list)
-
-
 def hdbscan(distances: Distances, core: Float64[np.ndarray, " points"], min_size: int) -> Labels:
     """Each point's cluster, 0 … n − 1, by excess of mass, or `NOISE`; the root is no cluster.
 
@@ -126,26 +120,25 @@ def _condense(tree: Sequence[Edge], n_points: int, min_size: int) -> tuple[list[
     whatever the edges of one length connect is connected at once."""
     from scipy.cluster.hierarchy import DisjointSet
 
-    sets = DisjointSet(range(n_points))
-    components = {point: _Component(loose=[point]) for point in range(n_points)}
     clusters: list[_Cluster] = []
     first_cluster = np.full(n_points, NOISE, dtype=np.int64)
+    # the cluster that a set of connected points is; of those that are none all points are loose
+    sets, cluster_of = DisjointSet(range(n_points)), dict[int, int]()
     for distance, edges in _by_distance(tree):
-        joined: dict[int, list[_Component]] = {}
+        roots = dict.fromkeys(sets[point] for _, *ends in edges for point in ends)
+        loose = {root: sets.subset(root) for root in roots if root not in cluster_of}
         for _, left, right in edges:
-            parts = [
-                part
-                for root in (sets[left], sets[right])
-                for part in (joined.pop(root) if root in joined else [components.pop(root)])
-            ]
             sets.merge(left, right)
-            joined[sets[left]] = parts
-        for root, parts in joined.items():
-            whole = _connect(parts, 1 / distance, min_size, clusters)
-            if whole.cluster is not None:
-                first_cluster[whole.loose] = whole.cluster
-                whole.loose.clear()
-            components[root] = whole
+        joined: dict[int, list[int]] = {}
+        for root in roots:
+            joined.setdefault(sets[root], []).append(root)
+        for whole, parts in joined.items():
+            points = [point for part in parts for point in loose.get(part, ())]
+            children = [cluster_of.pop(part) for part in parts if part in cluster_of]
+            size = len(points) + sum(clusters[child].size for child in children)
+            if size >= min_size:
+                number = _grown(children, size, 1 / distance, clusters)
+                cluster_of[whole] = first_cluster[points] = number
     return clusters, first_cluster
 
 
@@ -160,27 +153,17 @@ def _by_distance(tree: Sequence[Edge]) -> Iterator[tuple[float, list[Edge]]]:
         yield group[0][0], group
 
 
-def _connect(
-    parts: Sequence[_Component], density: float, min_size: int, clusters: list[_Cluster]
-) -> _Component:
-    """The component that the parts make: two clusters or more become the children of a new one,
-    appended to `clusters`; one takes the loose points in."""
-    loose = [point for part in parts for point in part.loose]
-    children = [part.cluster for part in parts if part.cluster is not None]
-    size = len(loose) + sum(clusters[child].size for child in children)
-    if size < min_size:
-        return _Component(loose=loose)
-    if len(children) == 1:
-        number = children[0]
-    else:
-        number = len(clusters)
+def _grown(children: Sequence[int], size: int, density: float, clusters: list[_Cluster]) -> int:
+    """The one child, which takes loose points in, or a new cluster of two or none, appended."""
+    number = children[0] if len(children) == 1 else len(clusters)
+    if len(children) != 1:
         clusters.append(_Cluster(children=children))
         for child in children:
             clusters[child].parent, clusters[child].born = number, density
     cluster = clusters[number]
     cluster.mass += (size - cluster.size) * density
     cluster.size = size
-    return _Component(cluster=number, loose=loose)
+    return number
 
 
 def _select(clusters: Sequence[_Cluster]) -> list[int]:
