@@ -117,38 +117,6 @@ def _usual(
     return np.asarray((counts + 1) / (np.float32(chosen.sum()) + 2))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TextMatch:
-    """scores: of each model of the view; by_chance: the best scores of random texts, rising;
-    `asked`: places of the text's words, and `near` of those of the lexicon that stand for them."""
-
-    index: TextIndex
-    scores: Scores
-    by_chance: Float64[np.ndarray, " draws"]
-    asked: Places
-    near: Int64[np.ndarray, " near"]
-
-    def chances(self, scores: Float64[np.ndarray, " some"]) -> Float64[np.ndarray, " some"]:
-        """Of each, the share of random texts that have as good a best match."""
-        n_better = len(self.by_chance) - np.searchsorted(self.by_chance, scores, side="left")
-        return np.asarray((1 + n_better) / (1 + len(self.by_chance)))
-
-    def words(self, row: int) -> list[str]:
-        """The text's words that a model's training touched, if it is not usual, and those of the
-        lexicon, or near them, that it answers to: the rarest and the strongest first."""
-        touched, responses = self.index.touched, self.index.responses
-        told: list[int] = []
-        if touched is not None and row in touched.rows:
-            told += touched.rare_words(int(np.searchsorted(touched.rows, row)), self.asked)[::-1]
-        if responses is not None and row in self.index.answering:
-            places = np.unique(self.near)
-            place = int(np.searchsorted(self.index.answering, row))
-            answers = responses.answers(place)[places]
-            order = np.argsort(-answers, kind="stable")
-            told += [int(places[i]) for i in order.tolist() if answers[i] >= LEAST_ANSWER]
-        return [self.index.words[place] for place in dict.fromkeys(told)]
-
-
 @dataclass(frozen=True, eq=False)
 class TextIndex:
     """A family's models beside the words that a text may have, the most frequent first.
@@ -192,14 +160,8 @@ class TextIndex:
         telling = [(word, place) for place, word in found if place >= COMMONEST]
         return dict(telling[-MOST_QUERY_WORDS:])
 
-    def ask(self, known: Sequence[int]) -> TextMatch:
-        """How well models match the words at some places."""
-        asked, near = np.array(known, dtype=np.int64), np.zeros(0, np.int64)
-        if self.responses is not None:
-            near = self.responses.nearest(asked)[0].ravel()
-        return TextMatch(self, self._scores(asked), self._by_chance(len(asked)), asked, near)
-
-    def _scores(self, places: Places) -> Scores:
+    def scores(self, places: Places) -> Scores:
+        """How well models match the words at some places, by rows of the view."""
         scores = np.full(int(self.rows.max(initial=-1)) + 1, -np.inf)
         scores[self.rows] = 0.0
         if self.responses is not None:
@@ -207,6 +169,28 @@ class TextIndex:
         if self.touched is not None:
             scores[self.touched.rows] += self.touched.more_than_usual(places)
         return scores
+
+    def told(self, row: int, asked: Places, near: Int64[np.ndarray, " near"]) -> list[str]:
+        """The words that are asked that a model's training touched, if it is not usual, and those
+        of the lexicon, or near them, that it answers to: the rarest and the strongest first."""
+        told: list[int] = []
+        if self.touched is not None and row in self.touched.rows:
+            place = int(np.searchsorted(self.touched.rows, row))
+            told += self.touched.rare_words(place, asked)[::-1]
+        if self.responses is not None and row in self.answering:
+            place = int(np.searchsorted(self.answering, row))
+            answers = self.responses.answers(place)[near]
+            order = np.argsort(-answers, kind="stable")
+            told += [int(near[i]) for i in order.tolist() if answers[i] >= LEAST_ANSWER]
+        return [self.words[place] for place in dict.fromkeys(told)]
+
+    def chances(
+        self, scores: Float64[np.ndarray, " some"], n_words: int
+    ) -> Float64[np.ndarray, " some"]:
+        """Of each, the share of texts of so many random words that have as good a best match."""
+        by_chance = self._by_chance(n_words)
+        n_better = len(by_chance) - np.searchsorted(by_chance, scores, side="left")
+        return np.asarray((1 + n_better) / (1 + len(by_chance)))
 
     def _by_chance(self, n_words: int) -> Float64[np.ndarray, " draws"]:
         """The best match of texts of so many random words, or a few less, rising."""
@@ -217,7 +201,7 @@ class TextIndex:
             drawn = [
                 rng.choice(min(n_all, MOST_DRAWN), n_drawn, replace=False) for _ in range(DRAWS)
             ]
-            self._draws[n_words] = np.sort([self._scores(some).max() for some in drawn])
+            self._draws[n_words] = np.sort([self.scores(some).max() for some in drawn])
         return self._draws[n_words]
 
 
@@ -307,7 +291,7 @@ def search_text(
                 rows = np.intersect1d(rows, view.rows_where(filters))
             families.append(FamilyAsked(base, len(rows), list(known)))
             if known:
-                models += _matched(view, index.ask(list(known.values())), rows, k)
+                models += _matched(view, index, np.array(list(known.values())), rows, k)
         models.sort(key=lambda model: (model.by_chance, -model.score, model.base, model.model))
         ranked = [replace(model, rank=rank) for rank, model in enumerate(models[:k], start=1)]
         asked = sorted({word for family in families for word in family.asked})
@@ -326,19 +310,23 @@ def search_text(
     return catalog.look(answer)
 
 
-def _matched(view: FamilyView, match: TextMatch, rows: Rows, k: int) -> list[ModelByText]:
-    rows = rows[np.argsort(-match.scores[rows], kind="stable")[:k]]
-    labels = view.labels_at(rows.tolist())
-    chances = match.chances(match.scores[rows])
+def _matched(
+    view: FamilyView, index: TextIndex, asked: Places, rows: Rows, k: int
+) -> list[ModelByText]:
+    scores, near = index.scores(asked), asked[:0]
+    if index.responses is not None:
+        near = np.unique(index.responses.nearest(asked)[0])
+    rows = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+    labels, chances = view.labels_at(rows.tolist()), index.chances(scores[rows], len(asked))
     return [
         ModelByText(
             rank=0,
             model=view.ids[row],
             base=view.base,
-            words=match.words(row)[:MOST_SHOWN],
+            words=index.told(row, asked, near)[:MOST_SHOWN],
             verdict=_verdict(float(chance)),
             by_chance=round(float(chance), 4),
-            score=round(float(match.scores[row]), 3),
+            score=round(float(scores[row]), 3),
             probability=None,
             dataset=labels[row].dataset,
             author=labels[row].author,
