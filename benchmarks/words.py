@@ -32,7 +32,7 @@ from benchmarks.families.text_sets import CUTS, read_set, rows_of_half
 from deltadex.indexer.footprint import RowPair, measure_rows, strengths_of
 from deltadex.indexer.tokenizer import read_tokenizer
 from deltadex.records import Footprint
-from deltadex.search.footprint_match import FileTokens
+from deltadex.search.footprints import FileTokens
 from deltadex.search.vocabulary import Vocabulary
 
 logging.set_verbosity_error()

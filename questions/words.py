@@ -16,7 +16,7 @@ from .face.opened import ONLY_FAMILY, Opened
 from .terminal.command_line import asking
 
 if TYPE_CHECKING:
-    from ..search.words import Word
+    from ..search.footprints import Word
     from ..store import Catalog
 
 

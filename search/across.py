@@ -25,7 +25,7 @@ from ..records import Footprint
 from ..store import Catalog, FamilyView, Filters
 from .evidence import Numbers, sigmoid
 from .family_scores import TIE_DECIMALS, Cohort, Rows, lower_spread
-from .footprints import vocabulary_of
+from .footprints import FamilyFootprints
 from .neighbours import EVERY_MODEL, Near, Query, ResolvedQuery, rank_rows, resolve, with_rates
 from .responses import FamilyResponses, Smoothed
 from .word_rows import SHRINKAGE, Tokens, tells, touched_ranks
@@ -78,16 +78,17 @@ class Worded:
 def worded(catalog: Catalog, view: FamilyView) -> dict[By, Worded]:
     """A family's models by their footprints, and those that have none by what they answer to."""
     found: dict[By, Worded] = {}
-    rows = np.flatnonzero(np.isin(view.keys, catalog.footprints.keys(view.base)))
+    family = FamilyFootprints.read(catalog, view.base)
+    rows = np.flatnonzero(np.isin(view.keys, family.keys))
     footprints = whole(view, np.intersect1d(Cohort.of(view).rows, rows))
     if (usual := Tokens.usual(footprints)) is not None:
         naming = (one for one in footprints if one is not None)
         one = next(one for one in naming if one.tokenizer == usual.tokenizer)
 
         def touched(some: Rows, words: Sequence[str]) -> Matrix:
-            return touched_matrix(catalog, view, whole(view, some), words)
+            return touched_matrix(family, whole(view, some), words)
 
-        words = vocabulary_of(catalog, view.base, one).words
+        words = family.vocabulary_of(one).words
         found["footprints"] = Worded(view, rows, words, touched)
     if (responses := FamilyResponses.of(catalog, view)) is not None:
         answering = np.setdiff1d(np.searchsorted(view.keys, responses.keys), rows)
@@ -108,7 +109,7 @@ def _whole(footprint: Footprint | None) -> Footprint | None:
 
 
 def touched_matrix(
-    catalog: Catalog, view: FamilyView, footprints: Sequence[Footprint | None], words: Sequence[str]
+    family: FamilyFootprints, footprints: Sequence[Footprint | None], words: Sequence[str]
 ) -> Matrix:
     """Ranks of the tokens that are some words; zeros of what is not known."""
     columns = {word: place for place, word in enumerate(words)}
@@ -118,7 +119,7 @@ def touched_matrix(
         if one is None:
             continue
         if one.tokenizer not in places:
-            places[one.tokenizer] = _columns_of(catalog, view, one, columns)
+            places[one.tokenizer] = _columns_of(family, one, columns)
         inside = one.tokens < len(places[one.tokenizer])
         place = places[one.tokenizer][one.tokens[inside]]
         row[place[place >= 0]] = touched_ranks(one.strengths)[inside][place >= 0]
@@ -126,11 +127,11 @@ def touched_matrix(
 
 
 def _columns_of(
-    catalog: Catalog, view: FamilyView, footprint: Footprint, columns: Mapping[str, int]
+    family: FamilyFootprints, footprint: Footprint, columns: Mapping[str, int]
 ) -> Int64[np.ndarray, " tokens"]:
     """The column of each token, −1 of one that is none of the words; none without a vocabulary."""
     try:
-        vocabulary = vocabulary_of(catalog, view.base, footprint)
+        vocabulary = family.vocabulary_of(footprint)
     except RequestError:
         return np.zeros(0, dtype=np.int64)
     places = np.full(len(vocabulary), -1, dtype=np.int64)
@@ -275,11 +276,13 @@ def _by_footprints(catalog: Catalog, view: FamilyView, query: ResolvedQuery, own
             f"{len(known) - 1} of {FEWEST_RANKED}"
         )
 
+    family = FamilyFootprints.read(catalog, view.base)
+
     def rows(words: Sequence[str]) -> Matrix:
-        matrix = unit(touched_matrix(catalog, view, known, words))
+        matrix = unit(touched_matrix(family, known, words))
         return unit(matrix - mean_of(view.base, [matrix]))
 
-    return _Asked(vocabulary_of(catalog, view.base, first).words, rows, ("footprints",), known)
+    return _Asked(family.vocabulary_of(first).words, rows, ("footprints",), known)
 
 
 def _by_answers(

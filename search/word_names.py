@@ -13,9 +13,8 @@ import numpy as np
 
 from ..errors import RequestError
 from ..store import Catalog, FamilyView
-from .footprints import FamilyFootprints
+from .footprints import FamilyFootprints, personal_names
 from .responses import FamilyResponses, Words
-from .words import personal_names
 
 NAMED = 3
 """Words of a name."""

@@ -23,7 +23,7 @@ from ..face.opened import find_family
 if TYPE_CHECKING:
     from ...data import ExampleSet
     from ...search import TrainedModels
-    from ...search.footprint_match import FileMatch
+    from ...search.footprints import FileMatch
     from ...store import Catalog, ModelRow
 
 

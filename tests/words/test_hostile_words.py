@@ -13,7 +13,7 @@ from worded_families import SETS
 import deltadex as dx
 from deltadex.errors import RequestError
 from deltadex.records import Footprint
-from deltadex.search.footprint_match import FileTokens
+from deltadex.search.footprints import FileTokens
 from deltadex.search.vocabulary import Vocabulary
 
 ID = f"{SETS[0]}-a"

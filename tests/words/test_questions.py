@@ -13,7 +13,7 @@ from worded_families import SETS, texts_of, tune_encoder, write_texts
 import deltadex as dx
 from deltadex.errors import DataError, RequestError
 from deltadex.search import footprints
-from deltadex.search.footprint_match import TRAINED
+from deltadex.search.footprints import TRAINED
 from deltadex.search.vocabulary import Vocabulary
 from deltadex.store.derived import footprint_bits
 
