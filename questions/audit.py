@@ -123,7 +123,7 @@ def find_other_labels(catalog: Catalog, base: str) -> tuple[list[Finding], str |
     """Models whose labels contradict the distances, and a note where labels were not compared."""
     from ..provenance import Finding
     from ..search import labelled_models, suspect_labels
-    from ..search.word_names import WordNames
+    from ..search.responses import WordNames
 
     view = catalog.family(base, catalog.find_recipe(None, base), is_current=True)
     family = labelled_models(view)

@@ -207,7 +207,7 @@ def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
     imported for those that have some."""
     if not catalog.tells_words(base, model):
         return []
-    from ..search.word_names import surest_words
+    from ..search.responses import surest_words
 
     asked = Subject.find(catalog, model, base)
     try:
@@ -227,7 +227,7 @@ def _first_sentence(
         if answered:
             return f"Its update answers most to: {', '.join(answered[:NAMED])}, …. {why}"
         return why if footprint.lexicon else f"{why} {UNASKED}"
-    from ..search.word_names import surest_words
+    from ..search.responses import surest_words
 
     partly = f" Known of {footprint.share:.1%} of the vocabulary." if footprint.share < 1 else ""
     named = ", ".join(surest_words([word.text for word in words], answered, NAMED))

@@ -28,9 +28,9 @@ from .evaluation import family_silhouette, mean_silhouette
 from .family_scores import TIE_DECIMALS, Codes, Rows, bounded
 from .labelled import WHOLE_FAMILY, LabelledModels, read_family
 from .layout import COMPONENTS, sample_places
+from .responses import WordNames
 from .suggestions import UNKNOWN_SHARE, ModelSample, suggest_datasets
 from .trained_on import compare_kept, kept_data_sets
-from .word_names import WordNames
 
 Points = Float64[np.ndarray, "points axes"]
 Labels = Int64[np.ndarray, " points"]

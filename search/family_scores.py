@@ -525,7 +525,10 @@ class FamilyScores:
         cohort's."""
         places = self._places(rows.tolist())
         if (places >= 0).all():
-            return replace(self.strangers.take(places), features=self._known.take(places))
+            return replace(
+                self.strangers.take(places),
+                features=KnownCosines(self._features, self._cosines, places),
+            )
         sketches = view.sketches(view.keys[rows])
         numbers, n_traits = self._numbers(view, rows, sketches), self._traits.numbers.shape[1]
         words: Sequence[ScoredWords] = ()
@@ -619,7 +622,7 @@ class FamilyScores:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
         kinds, n = self._cohort_kinds, len(self.cohort)
         own = kinds, self._cohort_blocks
-        self._known = KnownCosines(self._features, cosines, np.arange(n))
+        self._cosines = cosines
         self._whitened = Whitening(cosines)
         counts, weights, self._seen = self._seen_by_cohort(cosines, own, np.arange(n))
         whitened = self._whitened(cosines, self._seen, self._seen)
@@ -642,7 +645,8 @@ class FamilyScores:
         self, left_out: Int64[np.ndarray, " left_out"]
     ) -> Float64[np.ndarray, "left_out cohort"]:
         """z of some of the cohort, as new models of a family without them; NaN among them."""
-        places, known = np.arange(len(self.cohort)), self._known
+        places = np.arange(len(self.cohort))
+        known = KnownCosines(self._features, self._cosines, places)
         kept = np.delete(places, left_out)
         kinds = [self.kinds[code] for code in self._cohort_kinds.tolist()]
         # places order models as their ids do

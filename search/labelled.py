@@ -293,17 +293,8 @@ class LabelledModels:
             return scores
         if self.source is not None:
             return self.source.scores(rows, columns)
-        return self._vector_cosines(rows, columns)
-
-    def pairs_between(self, rows: Queries, columns: Columns) -> family_scores.PairScores:
-        """Plain cosines, 1 for copies, and z of some models with some others, as they have a
-        `source`."""
-        assert self.source is not None
-        return self.source.pairs(rows, columns)
-
-    def _vector_cosines(self, rows: Queries, columns: Columns) -> Scores:
-        """In float64, a range of columns at a time: float32 sums of equal vectors may differ in
-        their last bit with their place in the matrix, and ties would depend on it."""
+        # in double precision, a range of columns at a time: float32 sums of equal vectors may
+        # differ in their last bit with their place in the matrix, and ties would depend on it
         queries = self.vectors[rows].astype(np.float64)
         cosines = np.empty((len(rows), len(columns)))
         width = max(1, BLOCK_BYTES // (8 * max(1, self.vectors.shape[1])))
@@ -311,6 +302,12 @@ class LabelledModels:
             others = self.vectors[columns[start : start + width]].astype(np.float64)
             np.matmul(queries, others.T, out=cosines[:, start : start + width])
         return cosines
+
+    def pairs_between(self, rows: Queries, columns: Columns) -> family_scores.PairScores:
+        """Plain cosines, 1 for copies, and z of some models with some others, as they have a
+        `source`."""
+        assert self.source is not None
+        return self.source.pairs(rows, columns)
 
 
 def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list[FamilyView]:

@@ -488,7 +488,10 @@ def _rank(
     where it has too few."""
     name = query.itself if source is None else query.model
     itself = int(next(iter(view.rows([name] if name else [])), -1))
-    rows = _present(view, candidates_of(view, query, k, allowed), itself)
+    rows = candidates_of(view, query, k, allowed)
+    if not view.is_current:  # some were removed since
+        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
+    rows = rows[rows != itself]
     is_here = itself >= 0 and source is None and strangers is None
     scores, evidence = _scored(view, query, itself, rows, strangers, is_here=is_here)
     calibration = evidence.calibration(strangers or view)
@@ -513,13 +516,6 @@ def _rank(
         base=view.base,
         source=source,
     )
-
-
-def _present(view: FamilyView, rows: Rows, itself: int) -> Int64[np.ndarray, " present"]:
-    """The rows of models that were not removed since, without the query's own."""
-    if not view.is_current:
-        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
-    return np.asarray(rows[rows != itself])
 
 
 def _check_finite(view: FamilyView, rows: Rows, scores: Float64[np.ndarray, " rows"]) -> None:

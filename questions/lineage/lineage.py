@@ -104,7 +104,7 @@ class Lineage(Question):
 
     def answer(self, db: Opened) -> LineageTable:
         from ...provenance import trace_lineage
-        from ...search.word_names import WordNames
+        from ...search.responses import WordNames
 
         catalog = db._catalog
         base = find_family(catalog, self.base)

@@ -206,7 +206,7 @@ def placed_columns(
 
 
 def _topics(catalog: Catalog, view: FamilyView, models: LabelledModels) -> list[str | None]:
-    from ...search.word_names import WordNames
+    from ...search.responses import WordNames
 
     unlabelled = [models.ids[row] for row in models.unlabelled_rows.tolist()]
     words = WordNames.of(catalog, view).of_models(unlabelled)

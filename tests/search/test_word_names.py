@@ -9,7 +9,7 @@ from catalogs import make_catalog, make_indexed
 from deltadex.records import Footprint
 from deltadex.search import cluster_family
 from deltadex.search.footprints import Word, how_telling
-from deltadex.search.word_names import NAMED, SAME, WordNames
+from deltadex.search.responses import NAMED, SAME, WordNames
 from deltadex.store import STEPS, Lexicon
 
 TOPICS = ("bank", "film", "food", "news", "rain", "song", "town", "wool")
