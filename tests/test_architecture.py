@@ -11,6 +11,7 @@ ROOT = Path(deltadex.__file__).parent
 SHARED = {"arrays", "errors", "options", "records", "results"}
 MAY_IMPORT = {
     "arrays": set(),
+    "connections": set(),
     "errors": set(),
     "options": {"errors"},
     "records": {"arrays", "errors"},
@@ -18,7 +19,7 @@ MAY_IMPORT = {
     "data/rows": {"errors", "results"},
     "store": SHARED,
     "figures": {"errors", "results", "store"},
-    "indexer": SHARED | {"store", "data/rows"},
+    "indexer": SHARED | {"store", "data/rows", "connections"},
     "search": {"arrays", "errors", "records", "results", "store"},
     "study": SHARED | {"store", "indexer", "data/rows", "figures"},
     "provenance": SHARED | {"store", "indexer", "data/rows"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     },
     "service/assistant": {"errors", "options", "questions", "questions/face", "__version__"},
     "service/client": {
-        *("errors", "options", "results", "study", "__version__"),
+        *("connections", "errors", "options", "results", "study", "__version__"),
         *("questions", "questions/face"),
     },
     "cli": {"errors", "results", "questions/terminal", "__version__"},
@@ -59,7 +60,7 @@ ONE_ROOM_KNOWS = {
     "ray": "indexer/run.py",
     "qdrant_client": "store/qdrant/server.py",
     "huggingface_hub": "indexer/hub",
-    "httpx2": ("indexer/hub", "service/client"),
+    "httpx2": ("connections.py", "indexer/hub", "service/client"),
     "click": ("cli.py", "questions", "service/serve.py"),
     "rich": ("questions/terminal",),
     "mcp": "service/assistant",

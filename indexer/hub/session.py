@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
-from httpcore2 import ConnectTimeout, NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
@@ -34,6 +32,7 @@ from huggingface_hub import (
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers, parse_ratelimit_headers  # type: ignore[attr-defined]
 
+from ...connections import bound_connections
 from ...errors import ModelError
 
 log = logging.getLogger(__name__)
@@ -600,10 +599,7 @@ class HubClient(httpx2.Client):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for transport in (self._transport, *self._mounts.values()):
-            pool = getattr(transport, "_pool", None)
-            if pool is not None:
-                pool._network_backend = _BoundedBackend()
+        bound_connections(self, _until_deadline)
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -645,55 +641,12 @@ def hub_client() -> httpx2.Client:
     return client
 
 
-class _BoundedBackend(SyncBackend):
-    """Connections whose beginning is limited as a whole (a name's look-up has no limit, and a
-    name's addresses are tried one after the other), and whose reads end with the thread's current
-    call: the client's own limit is for one read, and a server that sends a header byte by byte
-    keeps every one short."""
-
-    def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, *options: Any, **more: Any
-    ) -> NetworkStream:
-        begun: Future[NetworkStream] = Future()
-        connect = partial(super().connect_tcp, host, port, timeout, *options, **more)
-        threading.Thread(target=_settle, args=(begun, connect), daemon=True).start()
-        try:
-            return _BoundedStream(begun.result(timeout))
-        except TimeoutError:
-            raise ConnectTimeout("no connection in time") from None
-
-
-def _settle(future: Future[NetworkStream], connect: Callable[[], NetworkStream]) -> None:
-    try:
-        future.set_result(connect())
-    except Exception as err:
-        future.set_exception(err)
-
-
-class _BoundedStream(NetworkStream):
-    def __init__(self, inner: NetworkStream) -> None:
-        self._inner = inner
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        call = CURRENT_CALL.get()
-        if call is None:
-            return self._inner.read(max_bytes, timeout)
-        left = call.deadline - time.monotonic()
-        if left <= 0:
-            raise ReadTimeout("the call has taken too long")
-        return self._inner.read(max_bytes, left if timeout is None else min(timeout, left))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._inner.write(buffer, timeout)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
-        return _BoundedStream(self._inner.start_tls(*context, **options))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
+def _until_deadline(limit_s: float | None) -> float | None:
+    """A read or write ends with the thread's current call."""
+    if (call := CURRENT_CALL.get()) is None:
+        return limit_s
+    left = call.deadline - time.monotonic()
+    return left if limit_s is None else min(limit_s, left)
 
 
 def _hide_queries(record: logging.LogRecord) -> bool:

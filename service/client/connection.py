@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx2
-from httpcore2 import NetworkStream, ReadTimeout, SyncBackend, WriteTimeout
 
 from ... import __version__
+from ...connections import bound_connections
 from ...errors import (
     CODES,
     REASONS,
@@ -35,7 +35,7 @@ RETRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S = 5, 0.25, 8.0
 """Of what is tried again; a busy service is asked for as long as the caller waits."""
 
 CONNECT_S = 10.0
-CHUNK, PIECE = 1 << 20, 1 << 14
+CHUNK = 1 << 20
 
 MOST_BYTES = 64 << 20
 """Of an answer that is read into memory, unpacked; as of the Hub's."""
@@ -93,9 +93,7 @@ class Connection:
             base_url=urlunsplit((parts.scheme, parts.netloc, path + PREFIX, "", "")),
             headers={"User-Agent": f"deltadex/{__version__}"},
         )
-        for transport in (self._client._transport, *self._client._mounts.values()):
-            if (pool := getattr(transport, "_pool", None)) is not None:
-                pool._network_backend = _BoundedBackend()
+        bound_connections(self._client, lambda _: _DEADLINE.get() - time.monotonic())
 
     def ask(self, sending: Sending) -> dict[str, Any]:
         """The document that a request is answered with, once it is there.
@@ -212,39 +210,6 @@ class Connection:
         answer = self._client.send(request, stream=True)
         is_streamed = sending.streams and answer.status_code == 200
         return answer if is_streamed else _read_whole(answer, self.url)
-
-
-class _BoundedBackend(SyncBackend):
-    """Connections whose reads and writes end at the thread's deadline: the client's own limit is
-    for one of them, and a server that sends byte by byte keeps every one short."""
-
-    def connect_tcp(self, *where: Any, **options: Any) -> NetworkStream:
-        return _BoundedStream(super().connect_tcp(*where, **options))
-
-
-class _BoundedStream(NetworkStream):
-    def __init__(self, inner: NetworkStream) -> None:
-        self._inner = inner
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        if (left := _DEADLINE.get() - time.monotonic()) <= 0:
-            raise ReadTimeout
-        return self._inner.read(max_bytes, left)
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), PIECE):
-            if (left := _DEADLINE.get() - time.monotonic()) <= 0:
-                raise WriteTimeout
-            self._inner.write(buffer[start : start + PIECE], left)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def start_tls(self, *context: Any, **options: Any) -> NetworkStream:
-        return _BoundedStream(self._inner.start_tls(*context, **options))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
 
 
 def _read_whole(answer: httpx2.Response, url: str) -> httpx2.Response:
