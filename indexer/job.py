@@ -150,6 +150,7 @@ class BaseParts:
                 except BaseError:
                     if not self.base.kept.forget():
                         raise
+                if self._matrices is None:  # outside: the error's frames hold what was read
                     self._matrices = self._read()
                 self.base.say_what_was_kept()
             return self._matrices[key]

@@ -246,7 +246,8 @@ class _Search:
 
     def _null_scale(self, groups: Collection[Group]) -> float:
         """How many times wider than chance correlations are that mean nothing: those of runs at
-        shifted places, and of different roles of equal shape; by their median square, least 1."""
+        shifted places, and of different roles of equal shape; by their median square, at least
+        1."""
         z = [self.z(ours, theirs, shift).ravel() for ours, theirs in groups for shift in _SHIFTS]
         for first, (ours, _) in enumerate(groups):
             for second, (_, theirs) in enumerate(groups):

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, MISSING, Field, asdict, dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -155,6 +154,8 @@ class Tools:
         Raises:
             DeltadexError: the arguments are not those of the schema, or there is no answer.
         """
+        from jsonschema import Draft202012Validator
+
         faults = Draft202012Validator(self.schema(name)).iter_errors(arguments)
         places = [(".".join(map(str, fault.absolute_path)), fault.message) for fault in faults]
         if places:

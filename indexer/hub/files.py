@@ -256,7 +256,7 @@ def _first_byte(response: httpx2.Response, file: RemoteFile, start: int, stop: i
     total = match[3] if match else declared.removeprefix("bytes */")
     is_whole_file = response.status_code == 200
     stated = response.headers.get("Content-Length", size) if is_whole_file else size
-    for length in (total if is_count(total) else size, stated):
+    for length in (str(int(total)) if is_count(total) else size, stated):
         if length != size:
             line = f"{file.what}: {length} bytes long, {size} expected"
             raise ModelError("changed", line)

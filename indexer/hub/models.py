@@ -372,7 +372,7 @@ def request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any
             session.expand_level = level
             url = _question(parent, session, level)
             known.clear()
-            n_entries = n_barren = 0
+            answered, n_entries, n_barren = parent, 0, 0
             continue
         if not isinstance(page, list):
             raise ModelError("hub-bad-answer", f"{what}: not a list of models")

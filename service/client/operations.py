@@ -32,13 +32,7 @@ class Operation:
     private: bool
     fault: Callable[[Any], str] | None
 
-    def sending(
-        self,
-        asked: Any,
-        but: Collection[str] = (),
-        files: Mapping[str, tuple[str, bytes]] | None = None,
-        **given: Any,
-    ) -> Sending:
+    def sending(self, asked: Any, but: Collection[str] = (), **given: Any) -> Sending:
         """The request that asks a record, without the fields `but`; `given` are values in place of
         its own, or of parameters that are none of its fields.
 
@@ -65,7 +59,6 @@ class Operation:
             path=path,
             query=query | {key: given[key] for key in named if given[key] is not None},
             body=body if self.body else None,
-            files=files,
             tries=0 if name == "db.sql" else RETRIES,
         )
 

@@ -278,8 +278,8 @@ def _raised(problem: Mapping[str, Any]) -> Exception:
 def _of_adapter(db: RemoteDatabase, asked: FindSimilar, folder: Path, name: str) -> Document:
     """The neighbours of an adapter that is a folder here."""
     operation = db.at("POST", "similar/adapter")
-    files = _files(db, folder, FindSimilar)
-    document = db.connection.ask(operation.sending(asked, GIVEN, files))
+    sending = operation.sending(asked, GIVEN)
+    document = db.connection.ask(replace(sending, files=_files(db, folder, FindSimilar)))
     document["query"]["model"] = name
     return document
 
@@ -300,8 +300,8 @@ def _find_trained_on(db: RemoteDatabase, asked: FindTrainedOn) -> Document:
     operation = db.operations.at.get(("POST", "trained-on"))
     if operation is None or not file.is_file():
         db.refuse(FindTrainedOn, "of data sets a service takes kept ones, and single files")
-    files = {"data": (file.name, file.read_bytes())}
-    return db.connection.ask(operation.sending(asked, ("data",), files))
+    sending = operation.sending(asked, ("data",))
+    return db.connection.ask(replace(sending, files={"data": (file.name, file.read_bytes())}))
 
 
 def _models(db: RemoteDatabase, asked: Models) -> ModelTable:

@@ -166,6 +166,8 @@ def test_names_are_sent_as_they_are(family):
             remote.find_similar("imdb-0", k=10**9)
         with pytest.raises(errors.RequestError, match="vector"):
             remote.find_similar([float("nan")] * 2048)
+        with pytest.raises(errors.NotServed, match="takes no across"):  # before its files are read
+            remote.find_similar(family, across=True)
         with pytest.raises(errors.NotServed, match="read-only"):
             remote.remove("imdb-0")
         with ThreadPoolExecutor(8) as pool:

@@ -3,7 +3,7 @@
 import pytest
 from catalogs import refused, write
 
-from deltadex.errors import UnknownModel
+from deltadex.errors import RequestError, UnknownModel
 from deltadex.store import Catalog
 
 IDS = ("ann/bert-imdb", "ann/bert-sst2", "bo/bert-imdb-2", "run-7", "run-70", "runs/a/1", "zed")
@@ -23,6 +23,8 @@ def test_what_begins_or_ends_one_id_names_its_model(path, tmp_path, monkeypatch)
             catalog.model("bert-imdb")
         with pytest.raises(UnknownModel, match=r"several ids .*: r1, run-7, run-70, …$"):
             catalog.model("r")
+        with pytest.raises(RequestError, match=r"name one: run-7, run-70, runs/a/1$"):
+            catalog.model("/here")
         # a folder of that name is meant before an abbreviation
         (tmp_path / "ze").mkdir()
         monkeypatch.chdir(tmp_path)
