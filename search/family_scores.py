@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import xxhash
 
-from ..arrays import Bool, Float64, Int64, Shaped, UInt64
+from ..arrays import Bool, Float64, Int64, Shaped, UInt8, UInt64
 from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
 from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantiles
@@ -731,8 +731,14 @@ class KnownCosines(SketchMatrix):
         cosines: Float64[np.ndarray, "blocks all all"],
         rows: Int64[np.ndarray, " models"],
     ) -> None:
-        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[rows])
+        self.dims, self.slots, self.weights = whole.dims, whole.slots, whole.weights[rows]
+        self._known = None if whole._known is None else whole._known[rows]
         self._whole, self._cosines, self._rows = whole, cosines, rows
+
+    @cached_property
+    def codes(self) -> UInt8[np.ndarray, "models slots bytes"]:  # type: ignore[override]
+        """Taken where some cosine is not known alone: they are most of a matrix."""
+        return np.asarray(self._whole.codes[self._rows])
 
     def take(self, rows: Rows) -> KnownCosines:
         return KnownCosines(self._whole, self._cosines, self._rows[rows])
@@ -759,7 +765,7 @@ class ScoredWords:
             WordRows.joined([part.rows for part in parts]),
             np.concatenate([part.toward for part in parts]),
             np.concatenate([part.lengths for part in parts]),
-            parts[0].traits.of_numbers(np.concatenate([part.traits.numbers for part in parts])),
+            Traits.joined([part.traits for part in parts]),
         )
 
     def take(self, rows: Rows) -> ScoredWords:

@@ -239,7 +239,7 @@ storage that rounds."""
 TEMPLATE_TOKENS, TEMPLATE_SHARE = 30, 0.02
 """Further ones, at most, and their share: a prompt or a template around the texts."""
 
-FEWEST_TOUCHED = 50
+FEWEST_COMPARED = 50
 """Touched tokens from which a footprint is compared with a file."""
 
 USUAL_RATIO, RATIO_SPREAD = 0.8, 0.35
@@ -287,7 +287,7 @@ class FileMatch:
         return (
             self.lacks_few
             and self.share == 1
-            and self.touched >= FEWEST_TOUCHED
+            and self.touched >= FEWEST_COMPARED
             and self.accident_of_other <= SURE_CHANCE
             and self.accident_of_kin <= SURE_CHANCE_OF_KIN
         )
@@ -308,7 +308,7 @@ class FileMatch:
     def verdict(self) -> str:
         if self.is_trained_on:
             return TRAINED
-        if self.touched < FEWEST_TOUCHED:
+        if self.touched < FEWEST_COMPARED:
             return f"{UNTOLD}: too few tokens that it touched ({self.touched})"
         lacks = f"{self.missing} of {count(self.touched, 'token')} that it saw "
         lacks += f"{agree(self.missing, 'is')} not in it"

@@ -15,6 +15,7 @@ is in the cohort changes none of its scores, and a copy has those of its origina
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TypeVar
@@ -44,6 +45,11 @@ class Columns:
 
     def take(self: AnyColumns, rows: Int64[np.ndarray, " rows"]) -> AnyColumns:
         return replace(self, **{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+
+    @classmethod
+    def joined(cls: type[AnyColumns], parts: Sequence[AnyColumns]) -> AnyColumns:
+        names = [one.name for one in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:

@@ -327,12 +327,14 @@ class Catalog(Session):
             exact += [row for row in rows if base in (None, row.base)]
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
-            bases = sorted({row.base for row in exact})
-            if len(bases) == 1:
-                ids = ", ".join(row.id for row in exact)
-                raise errors.RequestError(f"{id}: several models have these files; name one: {ids}")
+            families = sorted({row.base for row in exact})
+            if len(families) == 1:
+                names = ", ".join(row.id for row in exact)
+                raise errors.RequestError(
+                    f"{id}: several models have these files; name one: {names}"
+                )
             raise errors.RequestError(
-                f"{id}: several families have it; add --base, one of: {', '.join(bases)}"
+                f"{id}: several families have it; add --base, one of: {', '.join(families)}"
             )
         if exact:
             return exact[0]

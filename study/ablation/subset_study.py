@@ -217,10 +217,10 @@ def collect_terms(
         terms = last.terms[:, real][:, ours].float().cpu().numpy()
         here, place = np.unique(numbers[numbers != NO_ITEM], return_inverse=True)
         seen[here] = True
-        total: Float64[np.ndarray, "here terms dim"]
-        total = np.zeros((len(here), len(terms), network.dim))
-        np.add.at(total, place, terms.transpose(1, 0, 2))
-        sums[:, here] = total.transpose(1, 0, 2)
+        for term, values in zip(sums, terms, strict=True):
+            total: Float64[np.ndarray, "here dim"] = np.zeros((len(here), network.dim))
+            np.add.at(total, place, values)
+            term[here] = total
     if not worst <= WORST_ERROR:
         raise StudyError(
             f"{network.name}: the terms of the {stack.name} miss its hidden states by {worst:.1e}: "

@@ -130,7 +130,7 @@ class GroupGeometry(JsonRecord):
     fertility: Row | None
     layers: tuple[LayerGeometry, ...]
     notes: tuple[str, ...]
-    ids: Mapping[str, int] = field(repr=False)
+    ids: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 FEWEST_SENTENCES = 10
