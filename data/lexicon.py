@@ -98,7 +98,7 @@ def _states(
         _read_alone(model, ids, go_on)
     states: dict[str, torch.Tensor] = {}
     for layer, (_, slots) in modules.items():
-        unit = _unit(torch.cat(seen[layer]))
+        unit = _unit(torch.cat(seen[layer])).half().float()  # as the next run reads them
         states |= {str(slot): unit for slot in slots}
     return states
 

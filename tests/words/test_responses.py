@@ -164,9 +164,12 @@ def _run_again(*_):
     raise AssertionError("the base was run again")
 
 
+SAME = "bank-questions-a"
+
+
 def copied(worded, folder):
     """A model under another id."""
-    return shutil.copytree(worded.models / "bank-questions-a", folder / "again")
+    return shutil.copytree(worded.models / SAME, folder / "again")
 
 
 def test_an_adapter_has_responses_and_a_frozen_embedding(own, worded, tmp_path, monkeypatch):
@@ -239,7 +242,9 @@ def test_the_command_prints_models_and_the_words_that_matched(told):
     assert "film-opinions" in run(told.path, "search", text).stdout
 
 
-def test_a_lexicon_is_kept_and_not_made_again(told, worded, tmp_path, monkeypatch):
+def test_a_lexicon_is_kept_and_gives_the_answers_of_the_run_that_made_it(
+    db, told, worded, tmp_path, monkeypatch
+):
     monkeypatch.setattr(lexicon, "build_lexicon", _run_again)
     (file,) = told.path.with_name(f"{told.path.name}.index").glob("*.lexicon")
 
@@ -247,7 +252,8 @@ def test_a_lexicon_is_kept_and_not_made_again(told, worded, tmp_path, monkeypatc
 
     assert file.stat().st_size < 64e6
     assert len(told._catalog.footprints.lexicons(str(worded.base))) == 1
-    assert len(footprint_of(told, "again").responses) > 0
+    answers = [footprint_of(own, id).responses for own, id in ((told, "again"), (db, SAME))]
+    assert answers[0] == answers[1] != b""
     told.remove("again")
 
 
