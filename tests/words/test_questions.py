@@ -49,10 +49,13 @@ def test_with_gradients_too_the_share_of_wrong_answers_never_falls(db, worded):
 
 
 def test_a_row_has_what_gradients_said_and_its_test_whatever_k_is(db, worded):
-    path, control = (worded.root / f"{id}.csv" for id in (HALVES[7], HALVES[1]))
-    asked = {"control": control, "max_examples": 64}
-
-    whole, one = (db.data.find_models(path, k=k, **asked).to_json() for k in (100, 1))
+    asked = {"control": worded.root / f"{HALVES[1]}.csv", "max_examples": 64}
+    for half in HALVES[:1:-1]:  # of the first whose own model is not the nearest by gradients
+        path = worded.root / f"{half}.csv"
+        whole = db.data.find_models(path, k=100, **asked).to_json()
+        if max(whole["neighbours"], key=lambda row: row["z"])["model"] != half:
+            break
+    one = db.data.find_models(path, k=1, **asked).to_json()
 
     (shown,), (tested,) = one["neighbours"], one["comparison"]["models"]
     assert max(whole["neighbours"], key=lambda row: row["z"])["model"] != shown["model"]
