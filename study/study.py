@@ -141,9 +141,13 @@ def find_subject(
     from ..indexer import choose_base, is_model_path
 
     known = catalog.bases()
-    hinted = None
+    hinted = itself = None
     with suppress(errors.BaseError):  # of a folder of anything else, such as an adapter
         hinted = None if base else _family(catalog, hint)
+    with suppress(errors.BaseError):
+        itself = _family(catalog, model) if base is None and os.path.isdir(model) else None
+    if itself in known:
+        return Subject(name=model, source=model, base=itself, is_adapter=False)
     spelled = hint if hinted in known else base
     family = _family(catalog, spelled)
     if known and not is_model_path(model):

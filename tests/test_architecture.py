@@ -59,7 +59,7 @@ ONE_ROOM_KNOWS = {
     "fsspec": "store/parts.py",
     "ray": "indexer/run.py",
     "qdrant_client": "store/qdrant/server.py",
-    "huggingface_hub": "indexer/hub",
+    "huggingface_hub": ("indexer/hub", "study/network/model_loading.py"),
     "httpx2": ("connections.py", "indexer/hub", "service/client"),
     "click": ("cli.py", "questions", "service/serve.py"),
     "rich": ("questions/terminal",),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
@@ -108,6 +109,7 @@ UNREADABLE = (
     ImportError,
     AttributeError,
     SafetensorError,
+    StrictDataclassError,
     pickle.UnpicklingError,
 )
 """What transformers, tokenizers and PEFT raise on files they cannot use."""
@@ -297,7 +299,8 @@ def refusing(name: str) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as err:
-        line = str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__
+        lines = str(err).strip().splitlines() or [type(err).__name__]
+        line = lines[-1 if isinstance(err, StrictDataclassError) else 0].strip()
         raise StudyError(f"{name}: cannot be loaded: {line}") from err
 
 

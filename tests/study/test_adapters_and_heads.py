@@ -161,3 +161,11 @@ def test_an_adapter_has_the_head_of_its_base_unless_it_changes_it(tmp_path, chan
     else:
         with pytest.raises(StudyError, match=f"changes its base's head .{changed}"):
             load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
+
+
+def test_a_config_that_contradicts_itself_is_an_error_of_its_model(tmp_path):
+    tiny_networks.tiny_model("qwen2").save_pretrained(tmp_path)
+    configure(tmp_path, layer_types=["full_attention"])
+
+    with pytest.raises(StudyError, match=r"cannot be loaded: .*num_hidden_layers"):
+        load_network(str(tmp_path))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from catalogs import make_catalog, make_indexed
-from factories import make_family
+from factories import make_bert, make_family
 from running import TEXTS
 
 import deltadex as dx
@@ -83,3 +83,11 @@ def test_a_study_says_the_base_that_an_adapters_config_names(tmp_path, kind, nam
 
     assert len(said) == notes
     assert all("its config names klue/roberta-base" in line for line in said)
+
+
+def test_a_base_is_no_fine_tune_of_another_family_of_the_catalog(tmp_path):
+    make_bert(tmp_path / "base", seed=0)
+    base = str(tmp_path / "base")
+    models = [make_indexed("m", [1, 0, 0, 0], base=name) for name in (base, "roberta-base")]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        assert find_subject(catalog, base, None).base == base
