@@ -322,10 +322,13 @@ def open_named_csv(
     one twice, or what `TextFile.open` refuses.
     """
     first = next((line for line in file.lines() if line and line.strip()), "")
+    if not first:
+        raise DataError(f"{file.path}: the file is empty")
     delimiter, said = _choose_delimiter(file.path, first, wanted)
     names = tuple(column_names(first, delimiter))
     if not set(wanted) & set(names):
-        only = f", only {', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(said)}{said}"
+        _refuse_binary(file.path, (file.content or b"")[:HEAD_BYTES])
+        only = f", only {', '.join(filter(None, names)) or 'blanks'}{'; ' * bool(said)}{said}"
         raise DataError(f"{file.path}: no column {wanted[0]!r} in its header{only * is_quoted}")
     has_quotes = _are_quotes_whole(file, delimiter)
     rows = partial(_rows, file, names, delimiter, has_quotes, is_ragged=is_ragged)

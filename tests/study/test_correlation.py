@@ -208,7 +208,8 @@ def test_rows_and_cells_that_cannot_be_used_are_named(tmp_path):
     [
         ("name;score\na;1\n", "its columns are separated by semicolons"),
         ("model,score\na,x\n", "no number in score"),
-        ("", "only nothing"),
+        ("", "the file is empty"),
+        ("\x00\x01\x02\x03\x04\x05", "a binary file"),
         ("model,score,score\na,1,2\n", "two columns 'score' in its header"),
     ],
 )
