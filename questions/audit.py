@@ -39,7 +39,7 @@ class Audit(Question):
 
     Copies, frozen parts, edits of a direction or of one matrix, updates below storage rounding,
     outliers, licences in conflict with an ancestor's, cards that name another base or data set than
-    the weights do. docs/audit.md has the error rate of each, and what it cannot see.
+    the weights do. docs/audit.md has the error rates that were measured, and what it cannot see.
 
     Raises:
         UnknownModel: the name is no base and no model.

@@ -240,4 +240,4 @@ def run_with_progress(
 def _kept(n_models: int) -> str:
     if n_models:
         return f"Progress is saved: at least {count(n_models, 'model')}; {command_line.CONTINUES}"
-    return "No model was finished yet; run the same command again."
+    return "No model was finished by this run; run the same command again."

@@ -134,7 +134,7 @@ class Doorway:
         """The answer to a request that no route is to see."""
         if "\n" in scope["path"]:
             # the `$` of a route's pattern would pass over it, at the end of an id
-            return Problem(404, "not-found", "no id has a line break").response()
+            return Problem(404, "not-found", "a path with a line break is not answered").response()
         if not self._is_known(Headers(scope=scope).get("host", "")):
             detail = "this service has another name; --allow-host adds one"
             return Problem(400, "unknown-host", detail).response()

@@ -99,7 +99,7 @@ def test_threads_that_wait_leave_the_processor_unless_the_user_wants_them_to_spi
     [
         (("find-similar", "a-0"), "What was not finished is not saved; run the same"),
         (("merge", "{f}/c.duckdb"), "What was finished is saved; run the same command again to"),
-        (("index", "{f}/base", "{f}/models"), "No model was finished yet; run the same command"),
+        (("index", "{f}/base", "{f}/models"), "No model was finished by this run; run the"),
     ],
 )
 def test_a_stopped_command_says_what_is_saved(family, monkeypatch, asked, said):
