@@ -11,7 +11,7 @@ from .find_trained_on.answers import described
 from .terminal.command_line import asking, show_pairs
 
 
-class DataTable(Table):
+class KeptDataTable(Table):
     """Kept data sets: `name`, `base`, `loss`, `examples`, `sha256`, `recipe`, `settings`,
     `counts`, `made_at`."""
 
@@ -31,9 +31,9 @@ class KeptData(Question):
 
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
-    def answer(self, db: Opened) -> DataTable:
+    def answer(self, db: Opened) -> KeptDataTable:
         listed = db._catalog.data_sets.listed(db._catalog.find_base(self.base))
-        return DataTable({"data": listed})
+        return KeptDataTable({"data": listed})
 
 
 @record
@@ -77,7 +77,7 @@ class RemoveData(OneDataSet):
 
 def show_data_sets(document: Document) -> Shown:
     if document["data"]:
-        yield Section.of(DataTable.columns, document["data"])
+        yield Section.of(KeptDataTable.columns, document["data"])
     else:
         yield "no data set is kept: `deltadex find-trained-on FILE --keep NAME` keeps one"
 

@@ -75,7 +75,7 @@ HALF_SCORE = 4.0
 Thing = TypeVar("Thing")
 
 HELD_MODELS = 4_000
-"""Models of which is held what later searches need: 18 KB each of comparison with the cohort."""
+"""Models of which is held what later searches need: 25 KB each of comparison with the cohort."""
 
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are in a file for other processes."""

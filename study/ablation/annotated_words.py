@@ -31,7 +31,7 @@ ALIKE = 3
 """Words that start with the same letters, so many, may be forms of one word: they are no pair."""
 
 
-class Word(NamedTuple):
+class AnnotatedWord(NamedTuple):
     """A word with a label, a sense or a tag; senses are compared within a lemma only.
 
     Attributes:
@@ -54,7 +54,7 @@ class AnnotatedWords:
     wrong with each row that could not be used; the digest of a file, if they are of one."""
 
     texts: tuple[str, ...]
-    words: tuple[Word, ...]
+    words: tuple[AnnotatedWord, ...]
     broken: tuple[str, ...] = ()
     digest: str = ""
 
@@ -88,7 +88,7 @@ def read_senses(path: Path) -> AnnotatedWords:
         StudyError: nothing to read, or no usable row.
     """
     texts: dict[str, int] = {}
-    words: list[Word] = []
+    words: list[AnnotatedWord] = []
     broken = []
     with errors_as(StudyError):
         file = TextFile.read(path)
@@ -105,7 +105,7 @@ def read_senses(path: Path) -> AnnotatedWords:
         else:
             text, span, lemma, sense = word
             place = texts.setdefault(text, len(texts))
-            words.append(Word(place, place, span, sense, lemma))
+            words.append(AnnotatedWord(place, place, span, sense, lemma))
     if not words:
         raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
     return AnnotatedWords(tuple(texts), tuple(words), tuple(broken), file.digest)
@@ -139,11 +139,11 @@ def read_tags(path: Path) -> AnnotatedWords:
         raise StudyError(f"{path}: no word with a tag{f'; {broken[0]}' if broken else ''}")
     # the same sentence twice must not be in two parts of the split
     origins: dict[tuple[tuple[str, str], ...], int] = {}
-    words: list[Word] = []
+    words: list[AnnotatedWord] = []
     for place, sentence in enumerate(sentences):
         start, origin = 0, origins.setdefault(tuple(sentence), place)
         for word, tag in sentence:
-            words.append(Word(place, origin, (start, start + len(word)), tag))
+            words.append(AnnotatedWord(place, origin, (start, start + len(word)), tag))
             start += len(word) + 1
     texts = tuple(" ".join(word for word, _ in sentence) for sentence in sentences)
     return AnnotatedWords(texts, tuple(words), tuple(broken), file.digest)
@@ -152,7 +152,7 @@ def read_tags(path: Path) -> AnnotatedWords:
 def word_shapes(texts: Sequence[str]) -> AnnotatedWords:
     """Every word and sign of the texts, tagged with its shape."""
     found = tuple(
-        Word(place, place, match.span(), shape(match.group()))
+        AnnotatedWord(place, place, match.span(), shape(match.group()))
         for place, text in enumerate(texts)
         for match in WORDS_AND_SIGNS.finditer(text)
     )
@@ -227,7 +227,7 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
     }
     rng = np.random.default_rng(seed)
     fed: list[str] = []
-    made: list[Word] = []
+    made: list[AnnotatedWord] = []
     for first, second in _pairs(common):
         pair = ((first, second), (second, first))
         both = [[n for n in common[w] if o not in places[n]] for w, o in pair]
@@ -240,7 +240,7 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         for word, numbers in zip((first, second), both, strict=True):
             for number in np.sort(rng.choice(numbers, size=size, replace=False)).tolist():
                 start, end = places[number][word] or (0, 0)
-                made.append(Word(len(fed), number, (start, start + len(form)), word, form))
+                made.append(AnnotatedWord(len(fed), number, (start, start + len(form)), word, form))
                 fed.append(texts[number][:start] + form + texts[number][end:])
     if not made:
         raise StudyError(

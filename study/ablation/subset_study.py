@@ -20,7 +20,7 @@ from ..network.language_head import Prediction, prediction_of
 from ..network.model_loading import Network
 from . import subsets
 from .ablation import TASKS, Ablation, Task
-from .annotated_words import AnnotatedWords, Word, pseudo_words, word_shapes
+from .annotated_words import AnnotatedWord, AnnotatedWords, pseudo_words, word_shapes
 from .measures import (
     TRAININGS,
     masked_accuracy,
@@ -152,7 +152,7 @@ def _replacements(
 
 
 def items_of_words(
-    texts: Sequence[EncodedText], words: Sequence[Word]
+    texts: Sequence[EncodedText], words: Sequence[AnnotatedWord]
 ) -> list[Int64[np.ndarray, " _"]]:
     """Of each text, the word that each counted token lies in; words do not overlap."""
     items = [np.full(len(encoded.ids), NO_ITEM, dtype=np.int64) for encoded in texts]
