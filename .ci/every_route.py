@@ -64,9 +64,14 @@ def is_get(route) -> bool:
 def url_of(route, prefix, given) -> str:
     """A route's path and query with the names that are given; `none` for others."""
     path = re.sub(r"\{(\w+)(:\w+)?\}", lambda part: quote(given.get(part[1], "none")), route.path)
-    needed = [p.name for p in route.dependant.query_params if p.field_info.is_required()]
-    query = urlencode({name: given.get(name, "none") for name in needed})
+    query = urlencode({name: given.get(name, "none") for name in needed_by(route.dependant)})
     return f"{prefix}{path}?{query}"
+
+
+def needed_by(dependant) -> set[str]:
+    """The parameters of a query that have no default, also of what a route depends on."""
+    own = {p.name for p in dependant.query_params if p.field_info.is_required()}
+    return own.union(*map(needed_by, dependant.dependencies))
 
 
 def fault_of(url: str, at: str) -> str:
