@@ -121,7 +121,7 @@ def find_layer_map(
 ) -> LayerMap | None:
     """How a model's layers are a base's; None where no matrix has the shape of one of the base's.
     `among`: bases that are tried, for p. First by names, then by shapes alone."""
-    search = _Search(base, among)
+    search = _LayerSearch(base, among)
     named = search.named_map(child)
     if named is not None and named.is_significant:
         return named
@@ -136,7 +136,7 @@ def find_layer_map(
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _LayerSearch:
     """Correlations of models' runs with a base's; the scores of each run are computed once."""
 
     base: Sequence[MatrixSample]

@@ -86,7 +86,7 @@ class Words(Question):
         from ..search.footprints import NO_TOKENIZER
 
         catalog = db._catalog
-        asked = Subject.find(catalog, self.model, self.base)
+        asked = WordsOfModel.find(catalog, self.model, self.base)
         base, footprint, words = asked.base, asked.footprint, asked.seen(private=self.all)
         document: dict[str, Any] = {
             "model": asked.model,
@@ -99,9 +99,9 @@ class Words(Question):
         }
         if self.against is not None:
             try:
-                other = Subject.find(catalog, self.against, self.base or base)
+                other = WordsOfModel.find(catalog, self.against, self.base or base)
             except UnknownModel:  # its family has none of that id
-                other = Subject.find(catalog, self.against, self.base)
+                other = WordsOfModel.find(catalog, self.against, self.base)
             theirs = other.seen(private=self.all)
             mine, other_words = ({word.text for word in some} for some in (words, theirs))
             words = [word for word in words if word.text not in other_words]
@@ -116,7 +116,7 @@ class Words(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class WordsOfModel:
     """A model whose footprint is known, and its base."""
 
     catalog: Catalog
@@ -126,7 +126,7 @@ class Subject:
     kind: str
 
     @classmethod
-    def find(cls, catalog: Catalog, model: Place, spelling: str | None) -> Subject:
+    def find(cls, catalog: Catalog, model: Place, spelling: str | None) -> WordsOfModel:
         """A stored model, or a folder or Hub id, which is read now."""
         base, name = catalog.find_base(spelling), str(model)
         try:
@@ -209,7 +209,7 @@ def words_of_model(catalog: Catalog, base: str, model: str) -> list[str]:
         return []
     from ..search.responses import surest_words
 
-    asked = Subject.find(catalog, model, base)
+    asked = WordsOfModel.find(catalog, model, base)
     try:
         seen = [word.text for word in asked.seen()]
     except RequestError:  # of another tokenizer than is kept

@@ -29,7 +29,7 @@ from ..records import Footprint, Recipe
 from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
 from .evidence import COPY_COSINE, LabelledCohort, Numbers, quantiles
 from .whitening import Columns, Seen, Whitening
-from .word_rows import KINDS, SHRINKAGE, Answers, Tokens, WordRows
+from .word_rows import KINDS, SHRINKAGE, AnsweredWords, Tokens, WordRows
 
 Rows = Int64[np.ndarray, " rows"]
 Codes = Int64[np.ndarray, " models"]
@@ -477,7 +477,7 @@ class FamilyScores:
         cohort = Cohort.of(view)
         footprints = view.footprints(view.keys[cohort.rows])
         # the surest sort first
-        sorts = (Tokens.usual(footprints), Answers.usual(footprints))
+        sorts = (Tokens.usual(footprints), AnsweredWords.usual(footprints))
         words = [WordRows.of(sort, footprints) for sort in sorts if sort is not None]
         family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]), words)
         if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:

@@ -104,7 +104,7 @@ def _unit(row: Touched) -> tuple[Int64[np.ndarray, " touched"], Float64[np.ndarr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class AnsweredWords:
     """How much more than the usual one of a `family` models answer to each word of a lexicon, in
     steps: of models whose tokens are not known. The only code is 0."""
 
@@ -114,7 +114,7 @@ class Answers:
     family: Float32[np.ndarray, " words"]
 
     @classmethod
-    def usual(cls, footprints: Sequence[Footprint | None]) -> Answers | None:
+    def usual(cls, footprints: Sequence[Footprint | None]) -> AnsweredWords | None:
         """Those of the lexicon of most of some models; None where none answers."""
         here = [one for one in footprints if one is not None and _answers(one)]
         found = Counter(str(one.lexicon) for one in here)
@@ -156,14 +156,14 @@ class WordRows:
     places among the sort's kinds. Rows whose products with one another are known are at some
     `places` of a `table` of these."""
 
-    sort: Tokens | Answers
+    sort: Tokens | AnsweredWords
     rows: tuple[Any, ...]
     codes: Int64[np.ndarray, " models"]
     table: Float64[np.ndarray, "all all"] | None = None
     places: Int64[np.ndarray, " models"] | None = None
 
     @classmethod
-    def of(cls, sort: Tokens | Answers, footprints: Sequence[Footprint | None]) -> WordRows:
+    def of(cls, sort: Tokens | AnsweredWords, footprints: Sequence[Footprint | None]) -> WordRows:
         codes = [ABSENT if one is None else sort.code(one) for one in footprints]
         both = zip(footprints, codes, strict=True)
         rows = (sort.row(one) if one is not None and code != ABSENT else None for one, code in both)

@@ -123,6 +123,13 @@ def test_imports_point_one_way(path):
     assert rooms <= MAY_IMPORT[room], f"{path.name} imports {rooms - MAY_IMPORT[room]}"
 
 
+def test_no_class_name_stands_twice():
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES)
+    names = [node.name for tree in trees for node in ast.walk(tree) if type(node) is ast.ClassDef]
+
+    assert sorted(names) == sorted(set(names))
+
+
 def _imported_files(path):
     """The files of the package that a file imports from, wherever in it; but for the `__init__` of
     a package that it is in."""
